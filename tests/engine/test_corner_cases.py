@@ -1,4 +1,4 @@
-"""Misuse and corner cases that once went wrong, each as a user would meet it."""
+"""Misuse and corner cases of past bugs, as a user meets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``run_before`` and ``run_after``: what hooks say of their order beside priorities."""
+"""``run_before`` and ``run_after`` order hooks in addition to priorities."""
 
 from __future__ import annotations
 

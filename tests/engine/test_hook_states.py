@@ -1,4 +1,4 @@
-"""States find their hooks again in a resumed run; what is left over is told once."""
+"""A resumed run restores the hooks' states and logs unmatched states once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 
 
 class Total(Hook):
-    """Adds its factor in each iteration."""
+    """A stateful hook that adds its factor in each iteration."""
 
     def __init__(self, factor: int, name: str = "") -> None:
         self.factor, self.total, self.name = factor, 0, name
@@ -56,7 +56,7 @@ class Counts(detectron2.HookBase):
 
 
 class PlainTotal:
-    """The same in a class that is no callback."""
+    """A stateful hook that is not a Lightning callback."""
 
     total = 0
 

@@ -1,4 +1,4 @@
-"""The registry takes classes as mmcv's does and builds from configs without changing them."""
+"""The registry registers classes as mmcv's does, and builds from configs without side effects."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_only_classes_by_string_names() -> None:
 
 
 def own(name: str) -> type:
-    """A class as an old project has it."""
+    """Return a hook class of an old project."""
     return type(name, (), {"before_run": lambda self, runner: None})
 
 

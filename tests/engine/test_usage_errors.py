@@ -1,4 +1,4 @@
-"""Mistakes of a first day are answered with what to write."""
+"""Error messages for beginners' mistakes say what to write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from support.training import TinyModule, make_loader, make_trainer
 
 
 class OldHook:
-    """As in an old file that needs nothing of mmcv."""
+    """An old hook without imports from mmcv."""
 
     def after_train_epoch(self, runner: Any) -> None:
         """Do nothing."""

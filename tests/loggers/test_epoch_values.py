@@ -26,7 +26,7 @@ both = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
 
 
 class Logs(TinyModule):
-    """Logs in each of Lightning's ways; the value of a step is its number in the epoch."""
+    """A module that logs with each option of Lightning; the value of a step is the batch index."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Own(LoggerHook):
 
 
 class Old:
-    """A logger of mmcv's interface, which knows nothing of epochs' values."""
+    """A logger with mmcv's interface, without support for values of epochs."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []

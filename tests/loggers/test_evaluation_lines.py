@@ -1,4 +1,4 @@
-"""What the text log says of a validate or test outside of a fit, and its first line."""
+"""The text log of ``validate`` and ``test`` outside of a fit, and its first line."""
 
 from __future__ import annotations
 

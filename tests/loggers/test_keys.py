@@ -1,4 +1,4 @@
-"""One key has the values of one name, of steps or of epochs."""
+"""Each tracker key holds the values of a single name, by step or by epoch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_by_lightnings_names_an_epochs_points_are_lightnings(
 
 
 class TwoNames(TinyModule):
-    """Logs by two names that have one key."""
+    """A module that logs two names with the same key."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.log("acc", 0.25)
@@ -112,7 +112,7 @@ def test_a_loss_by_the_name_of_its_key_is_one_value(tmp_path: Path, caplog: Any)
 
 
 class Axis(NoValidation):
-    """Logs by the names of the values that the hook adds, and chooses the step."""
+    """A module that logs names reserved by the hook, and sets the step."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         x = 10.0 * (batch_idx + 1)

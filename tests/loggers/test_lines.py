@@ -285,7 +285,7 @@ def test_what_cannot_be_averaged_raises_where_it_is_put(
 
 
 class Scheduled(Counting):
-    """Steps a scheduler of its own, after every step or every epoch."""
+    """A module with a scheduler by step or by epoch."""
 
     every = "step"
 
@@ -363,7 +363,7 @@ def test_a_batch_of_none_does_not_shift_the_rates_of_the_lines_after_it(tmp_path
 
 
 class LogsItsLoss(Counting):
-    """Logs its loss under names of its own, and another tensor that has the same value."""
+    """A module that logs the returned loss under other names, and tensors of equal value."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         step, self.count = self.count, self.count + 1
@@ -393,7 +393,7 @@ def test_the_loss_and_the_same_tensor_logged_by_the_module_are_one_column(
 
 
 class AveragesItsLoss(Counting):
-    """Logs its loss by torchmetrics, and another metric."""
+    """A module that logs the loss as a torchmetrics metric, and another metric."""
 
     def __init__(self) -> None:
         super().__init__()

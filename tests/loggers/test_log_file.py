@@ -1,4 +1,4 @@
-"""The text log of a run that is resumed: the same files, cut back to the checkpoint."""
+"""The text log of a resumed run: the same files, truncated to the checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAMP = "20300101_000000"
 
 
 def run(work: Path | str, epochs: int = 3, ckpt: Any = None, **settings: Any) -> None:
-    """Train for epochs of 4, from a checkpoint on if one is given."""
+    """Train with epochs of 4 batches, optionally from a checkpoint."""
     hooks = [CheckpointHook(interval=1), IterTimerHook(), TextLoggerHook(interval=2)]
     adapter = HookAdapter(hooks, **{"work_dir": str(work), "meta": {"seed": 7}, **settings})
     trainer = make_trainer("unused", adapter, max_epochs=epochs)
@@ -67,7 +67,7 @@ def test_a_resumed_run_goes_on_in_the_file_of_two_hooks(tmp_path: Path) -> None:
 
 
 class Stops(Callback):
-    """Ends a run in the first validation, which has been logged at its end."""
+    """Stops the run at the given event of the first validation."""
 
     def __init__(self, event: str) -> None:
         setattr(self, event, self.stop)

@@ -1,4 +1,4 @@
-"""LoggerHook: when it logs, what, and under which names."""
+"""LoggerHook: the logged values, their names, and the iterations of the lines."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_departure_validation_within_an_epoch_has_its_number(tmp_path: Path) -> 
 
 
 class Named(TinyModule):
-    """Logs under names that have the mode in front."""
+    """A module that logs a name with the mode as a prefix."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val/acc", 0.5)
@@ -195,7 +195,7 @@ def test_departure_without_optimizer_there_is_no_learning_rate(tmp_path: Path) -
 
 
 class WithoutRate(torch.optim.Optimizer):
-    """Steps by a size of its own; its groups have no ``lr``."""
+    """An optimizer whose parameter groups have no ``lr``."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"size": 0.1})

@@ -18,7 +18,7 @@ from support.training import make_loader
 
 
 class Recorded(L.LightningModule):
-    """Logs numbers at random; keeps what each iteration has logged, and the rate of its step."""
+    """A module that logs random values and records each iteration's values and learning rate."""
 
     def __init__(self, rng: random.Random, skips: float, schedule: str | None) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Lines(LoggerHook):
 
 
 def expected(log: Lines, module: Recorded, batches: int, epochs: int) -> dict[int, dict[str, Any]]:
-    """Return the training lines that there must be, by their iteration."""
+    """Return the expected training lines by iteration."""
     total, n = batches * epochs, log.interval
     ends: dict[int, int] = {}  # the length of each window by its last iteration
     for t in range(1, total + 1):

@@ -1,4 +1,4 @@
-"""The text log: line by line as mmcv's, and where it departs from it."""
+"""The text log equals mmcv's line by line, except for the listed departures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make_logger() -> tuple[logging.Logger, Console]:
 
 
 class Sent(LoggerHook):
-    """Notes what trackers would send."""
+    """Records the values that a tracker would send."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -63,7 +63,7 @@ class Sent(LoggerHook):
 
 
 class GradNorm(Hook):
-    """What OptimizerHook(grad_clip=...) would put into the buffer."""
+    """Adds a gradient norm to the log buffer, as ``OptimizerHook(grad_clip=...)``."""
 
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
@@ -143,7 +143,7 @@ def strictly(line: str) -> dict[str, Any]:
 
 
 def without_sometimes(found: Any) -> Any:
-    """Leave out the value that only some iterations have: mmcv averages others than ours."""
+    """Remove the values that only some iterations log; mmcv averages other values."""
     if isinstance(found, str):
         return re.sub(r'(, "?|\t)(train/|val/)?sometimes"?: [\d.]+', "", found)
     if isinstance(found, dict):
@@ -152,9 +152,9 @@ def without_sometimes(found: Any) -> Any:
 
 
 def without_short_line(found: Any) -> Any:
-    """Leave out the line of the seventh iteration of seven, and the ETA, which counts this line.
+    """Remove the line of the seventh iteration, and all ETAs, which depend on the line.
 
-    In mmcv the line averages iterations of the line before.
+    In mmcv, the line averages iterations of the previous line.
     """
     is_short = re.compile(r"\[7/7\]|\"iter\": 7|'step': (7|14), 'epoch': \d, 'tags': {'train/")
     lines = [line for line in found if not is_short.search(str(line))]

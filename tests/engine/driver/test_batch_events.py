@@ -1,4 +1,4 @@
-"""What happens at the two ends of a batch, beside the calls of the hooks."""
+"""Events at the start and end of a batch, beside the calls of hooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.training import TinyModule, make_loader, make_trainer
 
 
 class After(Hook):
-    """A hook with one point of the batch, that does there what it is given."""
+    """A hook that calls the given function after each training iteration."""
 
     def __init__(self, do: Any = lambda runner: None) -> None:
         self.do = do
@@ -159,7 +159,7 @@ def test_a_module_may_name_the_arguments_of_its_log(hook: Hook, tmp_path: Path) 
 
 
 class PassesOn(Callback):
-    """Passes an event on to what it holds, as a callback that wraps another."""
+    """A callback that wraps others and forwards an event."""
 
     def __init__(self, held: Any) -> None:
         self.held = held

@@ -1,4 +1,4 @@
-"""The list of callbacks is the user's: hooks change no place in it, and replace it never."""
+"""Hooks neither replace the user's list of callbacks nor change its order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.training import NoValidation, TinyModule, fit, make_loader, make_tr
 
 
 class Noted(Callback):
-    """Notes the events that it gets."""
+    """Records its events."""
 
     def __init__(self, name: str, calls: list[str]) -> None:
         self.name, self.calls = name, calls
@@ -35,7 +35,7 @@ class Noted(Callback):
 
 
 class Adds(Noted):
-    """Adds a callback to the list in its setup, as Lightning allows."""
+    """Adds a callback in ``setup``, as Lightning allows."""
 
     def setup(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
         super().setup()
@@ -107,7 +107,7 @@ def names(trainer: Any) -> list[str]:
 
 
 class Looks(Noted):
-    """Notes the list of callbacks in its setup."""
+    """Records the list of callbacks in ``setup``."""
 
     seen: list[Any]
 
@@ -134,7 +134,7 @@ def test_lightnings_walk_over_the_list_is_left_alone(hosted: bool, tmp_path: Pat
 
 
 class Replaces(Noted):
-    """Gives the Trainer a new list in its setup, with the same callbacks."""
+    """Replaces the Trainer's list of callbacks in ``setup``, without the driver."""
 
     def setup(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
         super().setup()
@@ -271,7 +271,7 @@ def test_copies_of_the_callbacks_train_in_another_trainer(tmp_path: Path) -> Non
 
 
 class SetsUp(NoValidation):
-    """Counts the calls of its setup, which a callback may call without arguments."""
+    """A module that counts calls of ``setup``, whose argument is optional."""
 
     calls = 0
 
@@ -280,7 +280,7 @@ class SetsUp(NoValidation):
 
 
 class CallsSetup(Callback):
-    """Calls the module's setup in its own."""
+    """Calls the module's ``setup``."""
 
     calls = 0
 
@@ -298,7 +298,7 @@ def test_a_callback_may_call_the_modules_setup(tmp_path: Path) -> None:
 
 
 class Breaks(Callback):
-    """Fails in its first setup."""
+    """Raises an error in the first ``setup``."""
 
     setups = 0
 
@@ -348,7 +348,7 @@ def test_a_hosted_hook_hears_of_an_error_in_a_later_setup(tmp_path: Path) -> Non
 
 
 class AddsHook(Callback):
-    """Appends a hook in its setup."""
+    """Appends a hook to the callbacks in ``setup``."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook

@@ -1,4 +1,4 @@
-"""What the ranks do together, counted in two real processes."""
+"""The number of collectives by event, counted in two processes."""
 
 from __future__ import annotations
 

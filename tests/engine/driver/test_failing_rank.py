@@ -1,4 +1,4 @@
-"""An error on one of two real ranks ends the other, whose error names the first."""
+"""An error on one of two ranks ends the other rank, whose error names the first error."""
 
 from __future__ import annotations
 

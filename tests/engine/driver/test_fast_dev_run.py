@@ -34,7 +34,7 @@ DISCONTINUED = (PaviLoggerHook, SegmindLoggerHook)
 
 
 def loggers() -> list[Any]:
-    """Make one of every logger in the registry."""
+    """Return an instance of every logger in the registry."""
     of_registry = [cls for cls in HOOKS.module_dict.values() if issubclass(cls, LoggerHook)]
     return [build(cls.__name__) for cls in of_registry if cls not in DISCONTINUED]
 
@@ -47,7 +47,7 @@ class Saves(Hook):
 
 
 def writers(folder: Path) -> list[Any]:
-    """Make every hook that writes."""
+    """Return an instance of every hook that writes files."""
     metric = torchmetrics.MeanSquaredError()
     return [
         *loggers(),
@@ -68,7 +68,7 @@ def pairs(model: torch.nn.Module, loader: Any) -> Any:
 
 
 class Invalid(TinyModule):
-    """Its loss is NaN."""
+    """A module with a NaN loss."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.net(x)

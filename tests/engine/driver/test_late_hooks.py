@@ -1,4 +1,4 @@
-"""A native hook that another hook registers during a run works from there on."""
+"""A native hook registered by another hook during a run works from the next point on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_point = pytest.mark.parametrize(("point", "left"), POINTS.items())
 
 
 def train(tmp_path: Path, point: str, hook: Any, **arguments: Any) -> Any:
-    """Register the hook the first time that an old hook is called at the point."""
+    """Train; register the hook at the first call of the point."""
     given = [hook]
 
     def register(runner: Any) -> None:

@@ -1,7 +1,7 @@
-"""What mmcv does not know: Lightning's own ways to run, with the calls that hooks then get.
+"""Hook calls in run modes of Lightning that mmcv does not have.
 
-The expected lists are written by reasoning: validation in mid-epoch does not close the epoch,
-the one that ends it comes after ``after_train_epoch``, and every point that begins ends.
+The expected lists are derived by hand: a mid-epoch validation leaves the epoch open, the last
+validation of an epoch comes after ``after_train_epoch``, and every ``before`` has an ``after``.
 """
 
 from __future__ import annotations

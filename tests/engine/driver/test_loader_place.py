@@ -1,4 +1,4 @@
-"""A run that is killed within an epoch goes on exactly with torch's ordinary ``DataLoader``."""
+"""A run killed within an epoch resumes exactly with torch's ordinary ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def last_of(folder: Path) -> dict[str, Any]:
 
 
 def check_equal(whole: Path, killed: Path, kill_at: int, ranks: int = 1) -> None:
-    """Check that what follows the file before the kill, and the end, are the whole run's."""
+    """Check that the killed and resumed run made the same steps as the whole run."""
     for rank in range(ranks):
         expected, seen = steps(whole, rank), steps(killed, rank)
         resumed = seen[kill_at - 1 :]
@@ -73,7 +73,8 @@ def test_a_killed_run_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module", params=RANKS)
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run in two processes that nothing ends, named after its kind of loader."""
+    """Return the folder of an uninterrupted run in two processes, named after the kind of loader.
+    """
     folder = tmp_path_factory.mktemp("whole") / request.param
     folder.mkdir()
     Job("loader_place", folder, folder.name, 0, 0).wait()
@@ -126,7 +127,7 @@ class Inputs(NoValidation):
 
 
 class CountsPasses(Sampler[int]):
-    """Draws the order of a pass from the number of the passes before, as its state has it."""
+    """A stateful sampler whose order depends on the number of passes."""
 
     def __init__(self) -> None:
         self.passes = 0
@@ -214,7 +215,7 @@ def test_after_a_whole_epoch_its_end_is_no_place_to_go_on(tmp_path: Path, kind: 
 
 
 class WithoutLength(OnceStreamed):
-    """An iterable data set of which nobody knows the length."""
+    """An iterable dataset of unknown length."""
 
     __len__ = None  # type: ignore[assignment]
 
@@ -231,7 +232,7 @@ class FailsAtTheEnd(Inputs):
 def test_a_pass_shorter_than_its_limit_is_over_at_the_end_of_the_epoch(
     tmp_path: Path, is_cut: bool
 ) -> None:
-    """To Lightning the limit is what the pass has, and no batch was the last."""
+    """Lightning takes the limit as the length of the epoch, so no batch counts as the last."""
 
     def run(module: Inputs, ckpt: Any = None) -> list[list[float]]:
         hook = CheckpointHook(1, on_exception=True)
@@ -424,7 +425,7 @@ def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:
 
 
 class InOrder(Sampler[int]):
-    """Gives the indices in an order, which a new run may be given another of."""
+    """A sampler with a given order of indices."""
 
     def __init__(self, order: list[int]) -> None:
         self.order = order
@@ -441,7 +442,7 @@ class Drawn(Sampler[int]):
 
 
 class Batches:
-    """A loader that is none of torch's."""
+    """A loader that is not a torch ``DataLoader``."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(plain())

@@ -1,4 +1,4 @@
-"""A file written between the batches of a step lacks their gradients, and the resume says so."""
+"""A checkpoint between accumulated batches lacks the gradients, and the resume logs the loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = "next step has no gradients of the {} batches before the file"
 
 
 class EveryThird(OptimizerHook):
-    """An old project's own accumulation, which no attribute declares."""
+    """An old project's gradient accumulation, not declared by an attribute."""
 
     def after_train_iter(self, runner: Any) -> None:
         runner.outputs["loss"].backward()
@@ -44,7 +44,7 @@ class Fails(Hook):
 def resumed(
     tmp_path: Path, batches: int, first: Any, then: Any, module: Any = NoValidation
 ) -> None:
-    """Write a file after some batches, and go on from it."""
+    """Save a checkpoint after some batches, then resume from the checkpoint."""
     path = tmp_path / "a.ckpt"
     for limits, (hooks, options), ckpt in (
         ({"max_epochs": 2}, first(SaveAt("on_train_batch_end", path, batches)), None),

@@ -1,4 +1,4 @@
-"""A run that goes on inside an epoch: exact with a loader that saves its state, told without."""
+"""Resumes within an epoch: exact with a stateful loader, otherwise with a warning."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
 class Module(TinyNormModule):
-    """With dropout, so that the random state matters."""
+    """A module with dropout, which depends on the random state."""
 
     def make_net(self) -> torch.nn.Module:
         return torch.nn.Sequential(super().make_net(), torch.nn.Dropout(0.2))
 
 
 class MayChangeData(Hook):
-    """Overrides a point at which hooks replace loaders, and replaces none."""
+    """A hook with a point at which hooks may replace loaders; leaves the loader unchanged."""
 
     def before_train_epoch(self, runner: Any) -> None:
         torch.rand(1)
@@ -56,7 +56,7 @@ class Stream(IterableDataset[Any]):
 def run(
     folder: Path, loader: Any, *hooks: Any, by_epoch: bool = True, ckpt: Any = None
 ) -> dict[str, Any]:
-    """Train, with a checkpoint every 2 iterations of epochs of 10; return the last one."""
+    """Train epochs of 10 iterations with a checkpoint every 2; return the last checkpoint."""
     folder.mkdir(exist_ok=True)
     adapter = HookAdapter(
         [
@@ -170,7 +170,7 @@ def test_with_a_stream_a_warning_says_what_repeats(
 
 
 class LogsEpochs(TinyNormModule):
-    """Logs values of each epoch, one of them not in each batch."""
+    """A module that logs epoch-level values, one of them only in some batches."""
 
     def __init__(self, *, shows: bool = False) -> None:
         super().__init__()

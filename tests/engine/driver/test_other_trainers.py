@@ -1,4 +1,4 @@
-"""A hook in several Trainers, and what is left of a fit that was cut short."""
+"""Hooks shared by several Trainers, and fits after an interrupted fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old hooks that call ``loss.backward()`` and ``optimizer.step()`` themselves."""
+"""Old hooks that call ``loss.backward()`` and ``optimizer.step()``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AccumulatingOptimizerHook(OptimizerHook):
 
 
 class SAMOptimizerHook(OptimizerHook):
-    """Two backwards in one step, the second through ``runner.model.train_step``."""
+    """Calls backward twice in each step, the second time after ``runner.model.train_step``."""
 
     def after_train_iter(self, runner: Any) -> None:
         runner.optimizer.zero_grad()
@@ -81,7 +81,7 @@ class PlainStepper:
 
 
 def by_hand(hook: Any, epochs: int = 2) -> Any:
-    """Train with the hook in a plain loop: what the result has to be."""
+    """Train with the hook in a plain loop, as the reference."""
 
     class Runner:
         pass
@@ -194,7 +194,8 @@ def test_a_precision_and_a_profiler_of_the_users_have_their_part(tmp_path: Path)
 
 
 class Halves:
-    """What replaces the gradients' event, or backward, in the third iteration or before the fit."""
+    """Replacements for the gradient event, backward and the optimizer step, with a count of calls.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
@@ -264,7 +265,7 @@ def test_optimizers_that_the_module_replaces_within_the_run_are_stepped(tmp_path
 
 
 class Loads(NoValidation):
-    """Has its loader itself, as the search of a batch size demands."""
+    """A module with a loader and a batch size, as the batch size finder requires."""
 
     batch_size = 2
 
@@ -419,7 +420,7 @@ def test_train_step_module_without_an_optimizer_hook_is_trained_by_lightning(
 
 
 def test_train_step_module_with_a_dict_of_optimizers(tmp_path: Path) -> None:
-    """A model that steps its optimizers itself, as mmcv's GANs do."""
+    """The model steps several optimizers in ``train_step``, as mmcv's GANs."""
 
     class Two(torch.nn.Module):
         def __init__(self) -> None:
@@ -533,7 +534,9 @@ def test_lightnings_wrapper_of_the_optimizer_stays_lightnings(tmp_path: Path) ->
 
 
 class UsesOptimizer(OptimizerHook):
-    """What old hooks do with ``runner.optimizer`` besides stepping."""
+    """Uses ``runner.optimizer`` as old hooks do: schedules, copies, pickles and prints the
+    optimizer.
+    """
 
     def before_run(self, runner: Any) -> None:
         optimizer = runner.optimizer

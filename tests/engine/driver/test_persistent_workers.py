@@ -1,4 +1,4 @@
-"""Persistent workers of a resumed run go on where those of the uninterrupted run stood."""
+"""Persistent workers of a resumed run continue in the state of the uninterrupted run's workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Seen(NoValidation):
 
 
 class SeenAndValidated(Seen):
-    """Dies in a validation, if it is to."""
+    """Raises an error in the validation of the given epoch."""
 
     dies_in: int | None = None
 

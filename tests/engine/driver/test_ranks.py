@@ -1,4 +1,4 @@
-"""Two real processes with other hooks each: they decide as one, and none waits in vain."""
+"""Two processes with different hooks make the same decisions without a deadlock."""
 
 from __future__ import annotations
 

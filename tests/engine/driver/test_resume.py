@@ -1,4 +1,4 @@
-"""A resumed run goes on as if it had never ended: counters, points, random state, weights."""
+"""A resumed run equals an uninterrupted run: counters, points, random state and weights."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_from_an_epoch_end_everything_is_as_uninterrupted(epoch: int, tmp_path: 
 def test_from_an_epoch_end_with_max_steps_set(
     epochs: int, by_epoch: bool, val: int, tmp_path: Path
 ) -> None:
-    """Lightning alone puts one more batch into the epoch that is over, or ends the run."""
+    """Lightning without hooks adds a batch to the finished epoch, or ends the run."""
     path = tmp_path / "a.ckpt"
     limit = {"max_steps": 10, "max_epochs": epochs}
 
@@ -98,7 +98,7 @@ def test_from_mid_epoch_the_counters_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
 def test_from_the_end_of_an_epochs_last_batch(tmp_path: Path) -> None:
-    """That epoch's validation and end come first, which Lightning alone would leave out."""
+    """The resumed run begins with the epoch's validation and end, which Lightning alone omits."""
     path = tmp_path / "a.ckpt"
     run(tmp_path, SaveAt("on_train_batch_end", path, 4))
     recorder = Recorder()
@@ -126,7 +126,7 @@ def test_from_the_validation_that_ended_an_epoch_it_is_not_closed_twice(tmp_path
 def test_buffers_that_an_old_hook_registers_survive_a_strict_resume(
     event: str, nth: int, tmp_path: Path
 ) -> None:
-    """And the weights it swaps are not swapped once too often."""
+    """The old hook's swapped weights are not swapped again."""
     path = tmp_path / "a.ckpt"
     torch.manual_seed(0)
     adapter = HookAdapter([OldEMA()])
@@ -249,7 +249,7 @@ def test_a_checkpoint_of_plain_lightning_is_resumed(tmp_path: Path) -> None:
 
 
 class Counted(TinyNormModule):
-    """Logs a value that rises in each validation."""
+    """A module that logs a rising value in validation."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("steps", float(self.trainer.global_step))
@@ -277,7 +277,7 @@ class Cut(Hook):
 def test_a_file_of_a_repeated_validation_resumes_exactly_too(
     tmp_path: Path, name: str, by_epoch: bool
 ) -> None:
-    """The resumed run writes it before its first batch, when its random state is not drawn yet."""
+    """The resumed run writes the file before its first batch draws from the random state."""
     if not by_epoch:
         name = name.replace("epoch_2", "iter_8")
 

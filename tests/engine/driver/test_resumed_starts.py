@@ -1,4 +1,4 @@
-"""What a resumed run shows and writes before its first batch."""
+"""Values and files of a resumed run before its first batch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Shown(Callback):
 def test_the_validation_that_a_run_begins_with_shows_the_modules_own_values(
     by_epoch: bool, event: str, tmp_path: Path
 ) -> None:
-    """A hook's average of the same name, which the loggers write, stays behind the module's."""
+    """The module's value takes precedence over a hook's average of the same name."""
 
     def run(folder: str, shown: Shown, ckpt: Any = None) -> dict[str, float]:
         save = CheckpointHook(9, on_exception=True, by_epoch=by_epoch)

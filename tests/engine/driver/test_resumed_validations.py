@@ -1,4 +1,4 @@
-"""A run that goes on from a file beside a validation: each validation comes once, not twice."""
+"""A run resumed at a validation neither repeats nor omits a validation."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Worse(TinyModule):
 
 
 def test_the_best_file_of_the_resumed_files_validation_is_known(tmp_path: Path) -> None:
-    """A ``CheckpointHook`` that comes first writes before the score is compared."""
+    """The earlier ``CheckpointHook`` writes its file before the score is compared."""
     best = BestCheckpointHook("val_loss")
 
     def goes_on(*callbacks: Callback, **options: Any) -> None:

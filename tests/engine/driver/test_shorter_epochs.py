@@ -1,4 +1,4 @@
-"""A run whose epochs are shorter than what was done of the file's goes on with the next epoch."""
+"""A run with fewer batches per epoch than already done resumes with the next epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM on one of two real ranks ends both, with a file, and none waits in vain."""
+"""SIGTERM on one of two ranks ends both with a checkpoint, without a deadlock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls that hooks get equal real mmcv's, one by one (recorded in golden/traces.json)."""
+"""The calls of hooks equal mmcv's calls in golden/traces.json one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOLDEN = recorded("traces")["cases"]
 
 
 class Trace(Hook):
-    """Notes what mmcv's recorder notes."""
+    """Records the same values as the recorder for mmcv."""
 
     def __init__(self) -> None:
         self.points: list[Any] = []
@@ -136,7 +136,7 @@ def test_iteration_based(
 
 
 def test_three_callbacks_share_one_order_and_one_state(tmp_path: Path) -> None:
-    """Given against their priorities: a point is finished for all before the next begins."""
+    """All callbacks finish a point, in order of priority, before the next point begins."""
     rows: list[tuple[str, list[Any]]] = []
 
     class Shared(Trace):

@@ -1,4 +1,4 @@
-"""The loader and the data set that hooks leave are what the epoch iterates, in the same order."""
+"""An epoch iterates the loader and dataset set by hooks, in the order of a run without hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` 
 
 
 class Nothing(Hook):
-    """Overrides the points at which data may change, and changes nothing."""
+    """A hook with the points at which data may change; changes nothing."""
 
     def before_run(self, runner: Any) -> None: ...
 
@@ -114,7 +114,7 @@ def test_a_changed_data_set_is_seen_in_every_epoch(workers: int, tmp_path: Path)
 
 
 class Stream(IterableDataset[Any]):
-    """Numbers without end or length; ``once``: a stream that goes on where it was left."""
+    """A stream without length; with ``once``, a new iterator continues where the last stopped."""
 
     def __init__(self, once: bool = False) -> None:
         self.start, self.once, self.given = 0.0, once, 0
@@ -166,7 +166,7 @@ def test_a_stream_loses_nothing_and_its_order_is_that_without_hooks(
 
 
 class Stateful:
-    """A loader with a state, as torchdata's: a resumed epoch goes on where it stood."""
+    """A stateful loader, as in torchdata."""
 
     def __init__(self) -> None:
         self.data, self.at, self.given = Numbers(size=4), 0, 0

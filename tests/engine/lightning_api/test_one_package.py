@@ -1,4 +1,4 @@
-"""A library built on the package ``pytorch_lightning`` trains with the hooks after one call."""
+"""A library based on ``pytorch_lightning`` trains with the hooks after one call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CALL = "import lightning_hooks\nlightning_hooks.use_with_pytorch_lightning()\n"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """Return a function that runs a script beside the library ``forecaster``."""
+    """Return a function that runs a script with the library ``forecaster`` importable."""
     (tmp_path / "forecaster").mkdir()
     (tmp_path / "forecaster" / "__init__.py").write_text("from forecaster.model import *")
     (tmp_path / "forecaster" / "model.py").write_text(LIBRARY)
@@ -71,7 +71,7 @@ def run(tmp_path: Path) -> Any:
 
 
 def error_of(work: str) -> str:
-    """Return code that prints the error of a line of code."""
+    """Return code to print the error of a line of code."""
     report = "except Exception as e:\n    print(json.dumps(repr(e)))"
     return f"import json\ntry:\n    {work}\n{report}\n"
 

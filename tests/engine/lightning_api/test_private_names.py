@@ -1,4 +1,4 @@
-"""Each private name of Lightning is checked in setup; a missing name costs its feature alone."""
+"""``setup`` checks each private name of Lightning; a missing name disables only its feature."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKAGE = str(Path(lightning_api.__file__).parents[2])
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, kind: type, *names: str) -> None:
-    """Hide names of a class of Lightning from this package, as if Lightning had renamed them."""
+    """Hide attributes of a Lightning class from this package, as after a rename."""
     own = kind.__getattribute__
 
     def find(self: Any, name: str) -> Any:
@@ -174,7 +174,7 @@ OF_TORCH = {
 
 
 def private_names(source: str) -> set[str]:
-    """Return the private attributes of objects, and the functions whose frames are sought."""
+    """Return the private attributes and the names of looked-up frames in a source."""
     tree = ast.parse(source)
     constants = {
         target.id: node.value.value
@@ -212,7 +212,7 @@ def test_every_private_name_of_lightning_is_in_the_table() -> None:
 
 
 def defined_names(source: str) -> set[str]:
-    """Return the names of the functions and classes that a file defines, and sets on itself."""
+    """Return the names of a file's functions, classes and private attributes of ``self``."""
     names = {getattr(node, "name", "") for node in ast.walk(ast.parse(source))}
     return names | {*re.findall(r"self\.(_[a-z]\w*)", source)}
 
@@ -236,7 +236,7 @@ LIGHTNINGS = "trainer|strategy|loop|connector|precision|module|callback|logger|p
 
 
 def reads(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield each object and attribute that a file reads, also by ``getattr`` and its like."""
+    """Yield the object and the name of each attribute read in a file, including ``getattr``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield ast.unparse(node.value), node.attr
@@ -293,6 +293,6 @@ def test_no_private_name_of_lightning_is_read_elsewhere() -> None:
 
 
 def private_definitions(source: str) -> set[str]:
-    """Return the private names that a file defines, sets on an object or has as a field."""
+    """Return the private names of definitions, assigned attributes and fields in a source."""
     names = re.findall(r"(?:def |class |\.|^ +)(_[a-z]\w*)(?=\(| *=[^=]|: )", source, re.MULTILINE)
     return set(names)

@@ -1,4 +1,4 @@
-"""Hooks train with each release of Lightning, and a line tells of one newer than the tests."""
+"""Hooks train with each Lightning release; a release newer than the tested releases is logged."""
 
 from __future__ import annotations
 

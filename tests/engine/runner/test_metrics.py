@@ -1,4 +1,4 @@
-"""Hooks' values reach Lightning's callbacks: EarlyStopping, ModelCheckpoint and what prunes."""
+"""Lightning's callbacks receive the values of hooks: EarlyStopping, ModelCheckpoint, pruning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ loggers = pytest.mark.parametrize("logs", [False, True], ids=["no logger", "logg
 
 
 class Scores(Hook):
-    """Scores that get worse after the second epoch, as an evaluation leaves them."""
+    """Sets scores as an evaluation does; the scores decrease after the second epoch."""
 
     _reads_step = False
 
@@ -43,14 +43,14 @@ class Scores(Hook):
 
 
 class Every(Hook):
-    """A value in each iteration: its number in the run."""
+    """Logs the number of each iteration."""
 
     def after_train_iter(self, runner: Any) -> None:
         runner.log_buffer.update({"number": float(runner.iter)})
 
 
 class Seen(Callback):
-    """Notes the metrics where EarlyStopping, ModelCheckpoint and Optuna's callback read them."""
+    """Records the metrics at the events of EarlyStopping, ModelCheckpoint and Optuna's callback."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -109,7 +109,7 @@ def test_a_score_of_an_eval_hook_stops_early(tmp_path: Path, host: bool) -> None
 
 
 class Bar(TQDMProgressBar):
-    """Keeps the names of all that the bar has shown."""
+    """A progress bar that records the names of all metrics shown."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hooks count the steps that reach the optimizer."""
+"""Hooks count only the optimizer's actual steps."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class SometimesOnlyCloses(NoValidation):
 
 
 class Derived(torch.optim.SGD):
-    """Calls the step of the base class, which torch also reports as a step."""
+    """Calls the base class's step, so torch reports two steps."""
 
     def step(self, closure: Any = None) -> Any:
         return super().step(closure)
 
 
 class WithDerived(SometimesOnlyCloses):
-    """Trains by an optimizer of its own class."""
+    """A module with an optimizer of a derived class."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         torch.optim.SGD(self.parameters(), lr=0.1)  # from now on the base class reports too
@@ -74,7 +74,7 @@ def test_nothing_is_left_on_the_optimizers(tmp_path: Path) -> None:
 
 
 class Scheduled(NoValidation):
-    """Has a scheduler of its own."""
+    """A module with a scheduler."""
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""What old hooks read of a step's outputs, where the module is an ordinary LightningModule."""
+"""The step outputs of an ordinary LightningModule, as old hooks read the outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.training import TinyModule, make_loader, make_trainer
 
 
 class Counts(Hook):
-    """As mmcv's hooks weigh what they log."""
+    """Records ``num_samples``, mmcv's weight of logged values."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -40,7 +40,7 @@ class Counts(Hook):
 
 
 class OldOptimizerHook(OptimizerHook):
-    """mmcv's own ``after_train_iter``, as old projects copied it."""
+    """A copy of mmcv's ``after_train_iter``, as in old projects."""
 
     def after_train_iter(self, runner: Any) -> None:
         runner.optimizer.zero_grad()
@@ -149,7 +149,7 @@ def test_a_copy_leaves_the_run_behind(tmp_path: Path) -> None:
 
 
 class Values(LoggerHook):
-    """A logger of ours by its module, as far as the driver can tell: it reads no step."""
+    """A logger whose ``__module__`` marks a logger of the package, which reads no step outputs."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(interval=1, reset_flag=True, **kwargs)

@@ -1,4 +1,4 @@
-"""What old mmcv-style hooks do to their runner takes effect, as in mmcv."""
+"""Changes by old mmcv hooks to the runner take effect, as in mmcv."""
 
 from __future__ import annotations
 
@@ -208,7 +208,8 @@ def test_a_hooks_own_evaluation_does_not_leave_the_module_in_eval(
 
 @pytest.mark.parametrize("val", [0, 1])
 def test_flags_that_a_hook_sets_on_purpose_are_trained_with(val: int, tmp_path: Path) -> None:
-    """In after_train_epoch: it runs in train mode with gradients, though validation has begun."""
+    """``after_train_epoch`` runs in train mode with gradients, even after a validation has begun.
+    """
     seen: list[Any] = []
 
     def freeze(runner: Any) -> None:
@@ -609,7 +610,7 @@ class Net(torch.nn.Module):
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_a_model_that_a_hook_assigns_is_the_one_that_trains(owned: bool, tmp_path: Path) -> None:
-    """With the optimizer that goes with it: until then, as in mmcv, the old one steps."""
+    """As in mmcv, the old optimizer steps until the hook assigns a new optimizer."""
     first, second = Net(0), Net(1)
     before = second.net.weight.detach().clone()
     seen: list[Any] = []
@@ -765,7 +766,7 @@ def test_a_subclass_that_never_calls_super_init_and_has_its_own_log(tmp_path: Pa
 
 def test_a_call_of_the_model_needs_no_private_method_of_torchmetrics(tmp_path: Path) -> None:
     class Old(CatMetric):
-        """Of a torchmetrics that cannot copy a state, as those before 1.4."""
+        """A metric of torchmetrics before 1.4, which cannot copy its state."""
 
         _copy_state_dict = None  # type: ignore[assignment]
 

@@ -46,7 +46,7 @@ from support.training import TinyModule, make_loader, make_trainer
 
 
 def fit(folder: Path, *hooks: Any, **arguments: Any) -> Any:
-    """Train with an adapter whose work dir is below the folder; return the module."""
+    """Train with an adapter that writes to ``work`` in the folder; return the module."""
     arguments |= {"work_dir": str(folder / "work"), "num_sanity_val_steps": 0, "val": 2}
     return training.fit(folder, *hooks, **arguments).lightning_module
 
@@ -258,7 +258,7 @@ def test_the_run_is_known_before_the_first_record_is_there(tmp_path: Path) -> No
 
 
 class Few(Kept):
-    """A backend that would store a record twice."""
+    """A backend that stores repeated records twice, so the chunks are small."""
 
     chunk = 8
 
@@ -433,7 +433,7 @@ def test_a_close_that_times_out_prints_the_command(
 
 
 class Clinging(Kept):
-    """A client that is to be let go."""
+    """A client that notes when it is abandoned."""
 
     gone: ClassVar[list[str]] = []
 
@@ -580,7 +580,7 @@ fit(folder, *hooks, val=2, **options)
 
 
 def started(program: str, folder: Path) -> tuple[BaseProcess, TextIO]:
-    """Start a program in a fork; return it, and the lines that it prints."""
+    """Start a program in a forked process; return the process and its output."""
     pipe = folder / "printed"
     os.mkfifo(pipe)
     job = forks.start(["-c", program, str(folder)], environment(), pipe, folder)
@@ -640,7 +640,7 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
 def test_a_spool_in_use_is_not_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, windows: bool
 ) -> None:
-    """Also with a lock on a file beside it, as on Windows."""
+    """On Windows the lock is a separate file beside the spool."""
     if windows:
         monkeypatch.setattr(locks, "sys", SimpleNamespace(platform="win32"))
     spool = fill(tmp_path / "spool/s.jsonl")
@@ -756,7 +756,7 @@ def test_passwords_in_hyper_parameters_are_not_kept(tmp_path: Path) -> None:
 
 
 class Grouped(TinyModule):
-    """Two parameter groups, of which one has a name."""
+    """A module with two parameter groups; the first group has a name."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         groups = [{"params": [self.net.weight], "name": "body"}, {"params": [self.net.bias]}]
@@ -873,7 +873,7 @@ def test_a_forked_process_keeps_no_lock_of_a_spool(tmp_path: Path) -> None:
 
 
 class NoFolder(KeepHook):
-    """Needs a temporary folder for its files."""
+    """A tracker that needs a temporary folder for files."""
 
     def _files(self, runner: Any, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         folders.enter_context(tempfile.TemporaryDirectory())

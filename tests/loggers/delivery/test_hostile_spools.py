@@ -1,4 +1,4 @@
-"""Spools are data: damaged and hostile ones cost their own records, and nothing else."""
+"""Damaged or hostile spools lose only the bad records and stop nothing else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HEAD = {"writer": "kept", "key": "1f"}
 
 
 def spool_of(folder: Path, count: int = 5) -> Path:
-    """Leave a spool of a run that was killed."""
+    """Create the spool of a killed run; return its path."""
     spool = Spool(str(folder / "spool" / "old-kept.jsonl"), HEAD)
     for step in range(count):
         spool.append(1.0, step, scalars={"loss": 0.5 * step})
@@ -51,7 +51,7 @@ def spool_of(folder: Path, count: int = 5) -> Path:
 
 
 def taken_over(folder: Path) -> list[Record]:
-    """Resume the run of the spools in a folder; return what its backend gets first."""
+    """Resume the run of the spools in a folder; return the records delivered first."""
     kept, run = Kept(), TrackedRun("1f", after=10)
     session = Session(Kept, lambda: kept, str(folder / "new.jsonl"), {}, notices(), 0.0, run)
     session.close(5.0, failed=False)

@@ -1,4 +1,4 @@
-"""A process ended by SIGKILL: the next process sends what the first had not."""
+"""After a SIGKILL, the next process sends the unsent records."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def start(work: Path, tracker: str, halt: str, first: str = "") -> subprocess.Po
 
 @contextmanager
 def killed(work: Path, tracker: str, halt: str, first: str = "") -> Iterator[Path | None]:
-    """Start a training that waits at a place, yield its spool there, and kill the process."""
+    """Start a training that waits at a given point; yield the spool, then kill the process."""
     work.mkdir(exist_ok=True)
     process, end = start(work, tracker, halt, first), time.monotonic() + PATIENCE
     while not (work / "here").exists() and process.poll() is None and time.monotonic() < end:
@@ -89,7 +89,7 @@ def killed(work: Path, tracker: str, halt: str, first: str = "") -> Iterator[Pat
 
 
 def train(work: Path, tracker: str, first: str = "") -> str:
-    """Train to the end; return what the process says."""
+    """Train to the end; return the output of the process."""
     process = start(work, tracker, "nowhere", first)
     try:
         assert process.wait(PATIENCE) == 0, (work / "said").read_text()
@@ -99,7 +99,7 @@ def train(work: Path, tracker: str, first: str = "") -> str:
 
 
 def left_by_a_kill(work: Path) -> Path:
-    """Kill a run of which TensorBoard has taken nothing; return the spool."""
+    """Kill a run before TensorBoard receives any record; return the spool."""
     pytest.importorskip("tensorboard")
     work.mkdir()
     (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
@@ -135,7 +135,7 @@ def test_a_spool_in_use_by_another_process_is_named(tmp_path: Path) -> None:
 
 
 def rows_of_wandb(work: Path, run: str = "*") -> dict[int, dict[str, float]]:
-    """Return the rows in all offline files of a run; no value may be there twice."""
+    """Return the rows of all offline files of a run; fail if a value appears twice."""
     rows: dict[int, dict[str, float]] = {}
     for file in sorted(work.glob(f"wandb/offline-run-*/run-{run}.wandb")):
         for step, row in history(inspect_wandb(file)).items():
@@ -243,7 +243,7 @@ def test_a_kill_before_trackios_client_has_written_costs_nothing(tmp_path: Path)
 
 
 def run_as_told(said: str, work: Path) -> None:
-    """Run the commands that a hook has printed, verbatim; of the own run too if it was slow."""
+    """Run every ``lightning-hooks replay`` command from the output verbatim."""
     program = [sys.executable, "-W", "ignore", "-c", "from lightning_hooks.cli import main; main()"]
     commands = dict.fromkeys(re.findall("(?m)lightning-hooks replay .*", said))
     assert commands

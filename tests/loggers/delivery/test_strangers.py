@@ -34,7 +34,7 @@ from support.logs.kept import KeepHook
 
 
 def spool_of(work: Path, writer: str, **head: Any) -> str:
-    """Leave a spool with one record in a work dir."""
+    """Create a spool with one record in a work dir; return its path."""
     spool = Spool(str(work / "spool/x.jsonl"), {"writer": writer, "key": "1f", **head})
     image = np.zeros((3, 4, 4), np.uint8)
     spool.append(1.0, 1, scalars={"loss": 1.0}, images={"sample": image}, params={"lr": 0.1})

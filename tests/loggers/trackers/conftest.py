@@ -1,4 +1,4 @@
-"""A server for what a tracker sends."""
+"""A fixture with a Visdom server."""
 
 from __future__ import annotations
 

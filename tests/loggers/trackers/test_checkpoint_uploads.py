@@ -1,4 +1,4 @@
-"""Checkpoints in a tracker: those that are asked for, as long as they are here."""
+"""Trackers upload the requested checkpoints and delete the checkpoints deleted locally."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pytestmark = REAL_CLIENTS
 
 
 class Scored(TinyModule):
-    """Is best after its second validation."""
+    """A module with its best score in the second validation."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         done = self.trainer.global_step // 2
@@ -66,13 +66,13 @@ def mlflow(**more: Any) -> MlflowLoggerHook:
 
 
 def of_run(path: Path) -> dict[str, str]:
-    """The options that lead a replay to the run of a spool."""
+    """Return the options to replay a spool into its run."""
     uri = f"sqlite:///{path.parent.parent}/mlflow.db"
     return {"tracking_uri": uri, "run_id": read_head(str(path))[0]["run"]}
 
 
 def in_mlflow(work: Path) -> tuple[set[str], dict[str, str]]:
-    """The checkpoints in a run of MLflow's, and what they are."""
+    """Return the checkpoints of an MLflow run and the checkpoint tags."""
     (db,) = work.rglob("mlflow.db")
     client = client_of(db)
     run = run_of(client)
@@ -82,7 +82,7 @@ def in_mlflow(work: Path) -> tuple[set[str], dict[str, str]]:
 
 
 def left(work: Path) -> list[str]:
-    """What waits beside a spool, and the spools."""
+    """Return the names of all files in spool folders."""
     return sorted(path.name for path in work.rglob("*") if path.parent.name == "spool")
 
 
@@ -215,7 +215,7 @@ def test_checkpoints_outside_of_the_work_dir_are_sent(work: Path) -> None:
 
 
 class Keeper:
-    """A hook of the user's, with an attribute that our checkpoint hooks have too."""
+    """A user's hook with an attribute name of our checkpoint hooks."""
 
     _kept_kinds = ("best",)
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_sent_is_answered(work: Path, caplog: pytest.LogCaptureFi
 
 
 class Stuck:
-    """A backend that does not take checkpoints, in the place of MLflow's method."""
+    """Replaces MLflow's upload of checkpoints with a failing or hanging call."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, trouble: Any) -> None:
         from lightning_hooks.loggers.trackers.mlflow import MlflowWriter

@@ -1,4 +1,4 @@
-"""ClearML with its real client: what was logged is read back."""
+"""ClearML with the real client: the tests read the logged values back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def test_departure_clearml_stores_no_nan_as_zero(work: Path) -> None:
 
 
 def copies() -> set[str]:
-    """The processes that look like this one; a program that is being started does for a moment."""
+    """Return the child processes with the command line of this process.
+
+    A child process has this command line briefly while it starts a program.
+    """
     children = " ".join(p.read_text() for p in Path("/proc/self/task").glob("*/children")).split()
     own, found = Path("/proc/self/cmdline").read_bytes(), set()
     for pid in children:
@@ -73,7 +76,7 @@ def copies() -> set[str]:
 
 
 class Forks(Hook):
-    """Looks for copies of this process when the tracker has sent something."""
+    """Looks for forked copies of this process after the tracker has sent a record."""
 
     def __init__(self, tracker: Any) -> None:
         self.tracker = tracker
@@ -182,7 +185,7 @@ def test_the_task_is_open_for_calls_of_the_module(work: Path) -> None:
 
 
 def test_an_image_with_alpha_is_a_png(work: Path) -> None:
-    """The client writes images as JPEG, and would drop it."""
+    """ClearML writes images as JPEG, which has no alpha channel."""
     from PIL import Image
 
     class Shows(TinyModule):

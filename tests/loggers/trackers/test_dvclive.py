@@ -1,4 +1,4 @@
-"""DVCLive with its real client: what was logged is read back."""
+"""DVCLive with the real client: the tests read the logged values back."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_dvclive_uses_a_live_that_is_given(work: Path, tmp_path: Path) -> None:
 
 
 class Crossing(Hook):
-    """Reports numbers of which one is named as the group of the other, in both orders."""
+    """Reports a value named like the group of another value, in both orders."""
 
     priority = "LOW"
 

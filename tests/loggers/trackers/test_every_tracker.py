@@ -1,4 +1,4 @@
-"""What holds for every tracker, with the real clients."""
+"""Properties of every tracker, with the real clients."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_tracker_logs_two_fits_and_pickles(
 
 
 class FragileWriter(Writer):
-    """A writer that raises at one point: what no further attempt mends."""
+    """A writer that raises a permanent error at one point."""
 
     name = "fragile"
 
@@ -135,7 +135,7 @@ class FragileWriter(Writer):
 
 
 class Fragile(TrackerHook):
-    """A tracker with such a writer."""
+    """A tracker with a ``FragileWriter``."""
 
     _writer_class = FragileWriter
 
@@ -180,7 +180,7 @@ def test_departure_a_backend_that_raises_costs_one_warning(
 
 
 class Evaluation(Hook):
-    """Reports what is no number too."""
+    """Reports a number, a list and a string."""
 
     priority = "LOW"
 
@@ -341,7 +341,7 @@ def test_a_setting_unknown_to_wandb_is_refused() -> None:
 
 
 class Alike(Hook):
-    """Logs numbers under names that backends cannot tell apart."""
+    """Logs names that a backend maps to the same key."""
 
     names = "a@b", "a#b", "学习率", "批大小"
 
@@ -546,7 +546,7 @@ class WaitForClients(Hook):
 
 
 def drawn(folder: Path, trackers: list[Any]) -> list[tuple[float, float, float]]:
-    """Return the numbers that a seeded training has drawn."""
+    """Return the random numbers drawn by a seeded training."""
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)

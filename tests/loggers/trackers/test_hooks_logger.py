@@ -77,7 +77,7 @@ def lines(work: Path) -> list[dict[str, Any]]:
 
 
 def of_user(rows: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
-    """The values by step of names that begin with ``user/``."""
+    """Return by step the values whose name begins with ``user/``."""
     found = {
         step: {name: value for name, value in row.items() if name.startswith("user/")}
         for step, row in rows.items()

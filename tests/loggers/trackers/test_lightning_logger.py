@@ -58,7 +58,7 @@ hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"]
 
 
 class Memory(Logger):
-    """Keeps what it gets, and who has called."""
+    """A logger that records all calls and the names of the calling threads."""
 
     def __init__(self, fails: int = 0) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ def test_a_logger_that_raises_costs_a_warning(
 
 
 class Dies(TinyModule):
-    """Fails in its fourth step."""
+    """A module that raises an error in the fourth step."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         if self.global_step == 3:
@@ -469,7 +469,7 @@ class Strange(TinyModule):
 
 
 def strange_fits(work: Path, first: Any, resumed: Any) -> None:
-    """Train an epoch, and a second epoch from its checkpoint with another logger."""
+    """Train an epoch, then resume for a second epoch with another logger."""
     for epochs, logger, ckpt in ((1, first, None), (2, resumed, work / "epoch_1.pth")):
         hook = LightningLoggerHook(logger(), interval=1, strict=True, timeout=60)
         saving = {"enable_checkpointing": True, "max_epochs": epochs}
@@ -574,7 +574,7 @@ make_trainer(".", hook).fit(Killed(), make_loader(4))
 
 
 def run_with(client: str, arguments: list[str], folder: Path, **variables: str) -> str:
-    """Run a program of the client, offline by default; return what the program says."""
+    """Run a program of the client, offline by default; return the output."""
     pytest.importorskip(client)
     command = [sys.executable, "-W", "ignore", *arguments]
     given = environment(**{"COMET_START_ONLINE": "0", **variables})

@@ -1,4 +1,4 @@
-"""Trackers beside Lightning's own loggers: names, steps, and what a run has."""
+"""Trackers compared with Lightning's loggers: names, steps and contents of a run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = REAL_CLIENTS
 
 
 class Named(TinyModule):
-    """Names its metrics itself, as users of Lightning do."""
+    """A module with user-defined metric names."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss = self.loss(batch)
@@ -75,7 +75,7 @@ def fit(folder: Path, *hooks: Any, module: Any = Named, **options: Any) -> None:
 
 
 def rows_of_lightning(folder: Path) -> dict[int, dict[str, float]]:
-    """Return the values of Lightning's logger by step, without its own extras."""
+    """Return the values of Lightning's logger by step."""
     rows: dict[int, dict[str, float]] = {}
     with (folder / "csv/version_0/metrics.csv").open() as file:
         for row in csv.DictReader(file):
@@ -97,7 +97,7 @@ def test_names_steps_and_values_are_those_of_lightnings_logger(tmp_path: Path) -
 
 
 class WarmedUp(TinyModule):
-    """Returns a part of the loss that it logs, and later the sum with another part."""
+    """A module that returns a logged value as the loss, and later the value plus 1."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         part = self.loss(batch)
@@ -243,7 +243,7 @@ KINDS = ("MLFlowLogger", "autolog", "MlflowLoggerHook", "WandbLogger", "WandbLog
 
 
 def train(kind: str, work: Path) -> None:
-    """Train in a process that is killed in the second epoch, and in another that resumes."""
+    """Train in a process killed in the second epoch, then resume in a second process."""
     work.mkdir()
     variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "LOGNAME": "ada"}
     variables |= {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
@@ -263,7 +263,7 @@ def train(kind: str, work: Path) -> None:
 
 
 def in_mlflow(work: Path) -> dict[str, bool]:
-    """What the last run of MLflow has."""
+    """Return the contents of the latest MLflow run, by the rows of the docs table."""
     client = client_of(work / "mlflow.db")
     experiments = [each.experiment_id for each in client.search_experiments()]
     runs = client.search_runs(experiments, order_by=["attribute.start_time DESC"])
@@ -298,14 +298,14 @@ def in_mlflow(work: Path) -> dict[str, bool]:
 
 
 def signature_in(folder: Path) -> Any:
-    """The signature of a model, if it has one."""
+    """Return the signature of a model, or None."""
     from mlflow.models import Model
 
     return Model.load(str(folder / "MLmodel")).signature
 
 
 def in_wandb(work: Path) -> dict[str, bool]:
-    """What the run of W&B has; its offline files add up to one run."""
+    """Return the contents of the W&B run, summed over its offline files."""
     files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
     last = [file for file in files if file.name == files[-1].name]
     for _ in range(60):  # on a busy machine W&B's service ends after the process
@@ -335,9 +335,9 @@ def in_wandb(work: Path) -> dict[str, bool]:
 
 
 def column(kind: str, corner: str = "the run in the tracker has") -> dict[str, bool]:
-    """The cells of a table of the page for one of the ways, without the empty cells and the costs.
+    """Return a column of the table in the docs, without empty cells and step costs.
 
-    What a step costs is in tests/project/test_benchmarks.py.
+    tests/project/test_benchmarks.py checks the costs of a step.
     """
     page = (ROOT / "docs/families/writers.md").read_text()
     table = page[page.index(f"| {corner} |") :].partition("\n\n")[0].splitlines()

@@ -1,4 +1,4 @@
-"""MLflow with its real client: what was logged is read back; its page, its store, a server."""
+"""MLflow with the real client: logged values read back, the UI, the store, and a server."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_step_has_one_learning_rate(work: Path) -> None:
 
 
 def killed(work: Path, unsent: int) -> str:
-    """Leave what a process leaves that is killed after three records; return the run's id."""
+    """Write the files of a process killed after three records; return the run's id."""
     writer = MlflowWriter.connect(uri=f"sqlite:///{work}/mlflow.db")
     spool = Spool(str(work / "spool" / "then-mlflow.jsonl"), {"writer": "mlflow", "key": "1f"})
     for step in range(3):
@@ -131,7 +131,7 @@ def test_a_replay_elsewhere_begins_no_run_unless_told(work: Path, tmp_path: Path
 
 
 class Grouped(TinyModule):
-    """Logs numbers whose names are groups of other numbers, too."""
+    """A module that logs a value named like a group of other values."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.log("loss/cls", float(batch_idx))
@@ -160,7 +160,7 @@ def test_a_store_in_folders_has_numbers_that_are_groups(
 
 
 class Symbols(TinyModule):
-    """Logs under a name that MLflow refuses."""
+    """A module that logs a name with characters refused by MLflow."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("AP@50", 0.5)
@@ -275,7 +275,7 @@ def test_system_metrics_are_in_their_tab(work: Path) -> None:
 
 
 class Sized(TinyModule):
-    """Has an example of its input."""
+    """A module with an example input array."""
 
     example_input_array = torch.zeros(1, 4)
 
@@ -401,7 +401,7 @@ def start(db: Path) -> subprocess.Popen[bytes]:
 
 
 def half_made(db: Path) -> None:
-    """Leave what MLflow leaves when it is killed as it makes its tables."""
+    """Create the database of an MLflow killed while it creates its tables."""
     with sqlite3.connect(db) as database:
         database.execute("create table experiments (experiment_id integer)")
         database.execute("create table runs (run_uuid text)")
@@ -545,7 +545,7 @@ def wait_until(runner: Any, holds: Callable[[dict[str, Any]], Any]) -> None:
 
 
 class Outage(Hook):
-    """Kills the server at one iteration, and starts it again at another."""
+    """Kills the server at one iteration and restarts the server at another."""
 
     def __init__(self, server: Server, kill: int, start: int | None = None) -> None:
         self.server, self.kill, self.start = server, kill, start
@@ -566,7 +566,7 @@ class Outage(Hook):
 
 
 def fit_with_outage(work: Path, uri: str, monkeypatch: Any, outage: Outage, **kwargs: Any) -> Sent:
-    """Log to a server that has an outage; return what was to be logged."""
+    """Train while the server has an outage; return the expected values."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     sent = Sent(interval=1)
     hooks = MlflowLoggerHook("digits", interval=1, **kwargs), sent, outage

@@ -1,4 +1,4 @@
-"""Neptune with its real client: what was logged is read back."""
+"""Neptune with the real client: the tests read the logged values back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fit logs to the run or experiment that the program has chosen, also in spawned processes."""
+"""A fit logs to the run or experiment opened by the program, even in spawned processes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ if __name__ == "__main__":
 
 
 def run(program: str, folder: Path, how: str, **variables: str) -> str:
-    """Run a program; return what it has printed."""
+    """Run a program; return the output."""
     script = folder / "program.py"
     script.write_text(program)
     return Forks([str(script), how], [environment(**variables)], folder).wait()

@@ -1,4 +1,4 @@
-"""Images, tables and histograms, read back from each backend that takes them."""
+"""Images, tables and histograms, read back from each backend with support for a kind."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_visdom_draws_images_and_tables(work: Path) -> None:
 
 
 class UnreachableWriter(Writer):
-    """A backend that holds all kinds, and that nobody reaches."""
+    """An unreachable backend with support for images, tables and histograms."""
 
     name = "unreachable"
     takes = ("images", "tables", "histograms")
@@ -199,7 +199,7 @@ class UnreachableWriter(Writer):
 
 
 class Unreachable(TrackerHook):
-    """A tracker with this writer."""
+    """A tracker with an ``UnreachableWriter``."""
 
     _writer_class = UnreachableWriter
 
@@ -211,7 +211,7 @@ class Unreachable(TrackerHook):
 
 
 class Numbers(Unreachable):
-    """A tracker whose backend holds numbers alone."""
+    """A tracker whose backend supports only numbers."""
 
     _writer_class = type("NumbersWriter", (UnreachableWriter,), {"name": "numbers", "takes": ()})
 
@@ -329,7 +329,7 @@ def test_a_step_without_a_trainer_of_ours_warns(tmp_path: Path) -> None:
 
 
 def refusal_of(tmp_path: Path, log: Any, value: Any) -> str:
-    """The error of a step that logs a value."""
+    """Return the error message of a step that logs a bad value."""
 
     class Wrong(TinyModule):
         def validation_step(self, batch: Any, batch_idx: int) -> None:

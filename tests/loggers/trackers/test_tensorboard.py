@@ -1,4 +1,4 @@
-"""TensorBoard with its real client: what was logged is read back."""
+"""TensorBoard with the real client: the tests read the logged values back."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_hparams_has_metrics(work: Path, lightnings: bool) -> None:
 
 
 class Drawn(TinyModule):
-    """Has an example of its input, dropout, and a part that stays in its mode."""
+    """A module with an example input array and dropout."""
 
     example_input_array = torch.zeros(2, 4)
 

@@ -1,4 +1,4 @@
-"""Whose run gets the values: an open one, one for each of two hooks, one that goes on."""
+"""The run that receives the values: an open run, a run for each of two hooks, a resumed run."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ def test_two_hooks_have_a_run_each(
 
 
 class Down(Logger):
-    """A logger whose server does not answer."""
+    """A logger with an unreachable server."""
 
     name = "down"
     version = 0
@@ -497,7 +497,7 @@ def test_a_variable_stays_until_the_last_thread_needs_it_no_more(
 
 @contextmanager
 def late(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Iterator[Callable[[], None]]:
-    """Let a client's function wait; yield what lets it go on, and waits for the sender's end."""
+    """Block a function of a client; yield a function to release it and join the sender threads."""
     start, goes_on = getattr(owner, name), threading.Event()
 
     def start_late(*args: Any, **kwargs: Any) -> Any:
@@ -622,7 +622,7 @@ def test_in_a_given_mlflow_run_a_repeated_step_has_both_values(work: Path) -> No
 
 
 class Dies(Hook):
-    """Ends the run as a failed one after seven iterations."""
+    """Raises an error after seven iterations."""
 
     priority = "VERY_LOW"
 
@@ -632,7 +632,7 @@ class Dies(Hook):
 
 
 def die_and_resume(work: Path, make: Any, ckpt: str = "iter_4.pth", *, host: bool = True) -> Any:
-    """Train until it fails at iteration 7 of 8, and resume from an earlier checkpoint."""
+    """Train until an error at iteration 7 of 8, then resume from an earlier checkpoint."""
 
     def train(hook: Any, *others: Hook, ckpt: str | None = None) -> None:
         hook._synchronous = True  # the client is there before the first checkpoint
@@ -787,7 +787,7 @@ def test_what_was_not_sent_is_sent_by_the_run_that_resumes(
 
 
 def test_an_id_that_the_backend_had_not_given_yet_is_found(work: Path) -> None:
-    """The checkpoint is written before MLflow has made its run."""
+    """The checkpoint is written before MLflow has created the run."""
     uri = f"sqlite:///{work}/mlflow.db"
     first = MlflowWriter.connect(uri=uri, label="1f")
     again = MlflowWriter.connect(uri=uri, label="1f", after=4)

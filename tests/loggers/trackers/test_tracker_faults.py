@@ -1,4 +1,4 @@
-"""Clients that are spoiled and processes that are killed: nothing is lost."""
+"""Faulty clients and killed processes lose no records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PACKAGES = ("clearml", "dvclive", "mlflow", "neptune", "tensorboard", "visdom", 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of the job, in a process of its own that has ended by itself, and its report."""
+    """Run the job in a subprocess; return its folder and its report."""
     for package in PACKAGES:
         pytest.importorskip(package)
     root = tmp_path_factory.mktemp("bad")
@@ -149,12 +149,12 @@ def start(work: Path, output: Path) -> subprocess.Popen[bytes]:
 
 
 def logged(work: Path) -> int:
-    """The number of lines in the text log, by which the progress is seen from outside."""
+    """Return the number of lines in the text log, as a measure of progress."""
     return sum(path.read_bytes().count(b"\n") for path in work.glob("2*.log.json"))
 
 
 def train(work: Path, kills: int = 0, seed: int = 0) -> None:
-    """Train to the end, in several processes if it is to be killed."""
+    """Train to the end, with the given number of killed processes before."""
     work.mkdir()
     draw = random.Random(seed)
     for _ in range(kills):

@@ -1,4 +1,4 @@
-"""Trackio with its real client: what was logged is read back from its database."""
+"""Trackio with the real client: the tests read the logged values from its database."""
 
 from __future__ import annotations
 

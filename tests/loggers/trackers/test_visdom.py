@@ -1,4 +1,4 @@
-"""Visdom with its real client: what was logged is read back."""
+"""Visdom with the real client: the tests read the logged values back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIENT = {"raise_exceptions": True, "use_incoming_socket": False}
 
 
 class Outage(Hook):
-    """Kills the server when it has taken records, and starts it again later."""
+    """Kills the server after the first records and restarts it later."""
 
     def __init__(self, server: visdom_server.Server, tracker: VisdomLoggerHook) -> None:
         self.server, self.tracker = server, tracker

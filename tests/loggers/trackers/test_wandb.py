@@ -1,4 +1,4 @@
-"""Weights & Biases with its real client: what was logged is read back."""
+"""Weights & Biases with the real client: the tests read the logged values back."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_the_run_is_open_for_calls_of_the_module(work: Path) -> None:
 
 
 def config_in(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The config that the records of a run add up to."""
+    """Return the merged config of all records of a run."""
     config: dict[str, Any] = {}
     for record in records:
         config |= record.get("config", {}).get("update", {})
