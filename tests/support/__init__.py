@@ -1,1 +1,1 @@
-"""Code that tests share: modules, processes, recorded values, faults."""
+"""Shared code of the tests: modules, processes, recorded values, faults."""

@@ -1,4 +1,4 @@
-"""Load files as modules of a library that is not installed."""
+"""Import files under the module name of a library that is not installed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FILES = Path(support.__file__).parent / "dialect_hooks"
 
 
 def load_as(monkeypatch: Any, name: str, file: str) -> ModuleType:
-    """Load a file of ``dialect_hooks`` under a library's module name, for one test.
+    """Import a file of ``dialect_hooks`` under a library's module name for one test.
 
     Args:
-        monkeypatch: pytest's.
-        name: Full name of the module; its packages are made too.
-        file: Name of the file.
+        monkeypatch: pytest's fixture.
+        name: Full name of the module; missing parent packages are created.
+        file: Name of the file without extension.
     """
     parts = name.split(".")
     for end in range(1, len(parts)):

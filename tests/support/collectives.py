@@ -1,4 +1,4 @@
-"""Count the collectives that a process takes part in, and their bytes."""
+"""Count the collectives of a process and the bytes sent."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NAMES = (
 
 
 class Collectives(ExitStack):
-    """Counts in ``found`` the calls of torch's collectives, by name; one inside another is none.
+    """Counts calls of torch's collectives by name in ``found``; nested calls do not count.
 
-    DDP's own exchange of gradients is not among them: torch does it without a call from Python.
+    DDP's exchange of gradients does not count either, because torch runs the exchange in C++.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Collectives(ExitStack):
 
 
 def _size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the bytes that a process gives to a collective."""
+    """Return the number of bytes passed to a collective."""
     values = [*args, *kwargs.values()]
     if name == "barrier":
         return 0

@@ -1,4 +1,4 @@
-"""Record or refuse what the host waits for: reads of tensor values, and other ranks."""
+"""Record or refuse waits of the host: reads of tensor values, and collectives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLLECTIVES = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broa
 
 
 class Read(NamedTuple):
-    """One read of a tensor's value."""
+    """A read of a tensor's value."""
 
     method: str
     """The tensor's, that was called."""
@@ -41,9 +41,9 @@ class Read(NamedTuple):
 
 
 class Reads(ExitStack):
-    """Records in ``found`` the tensors whose values are read, in all threads.
+    """Records every read of a tensor value, in all threads, in ``found``.
 
-    On the CPU too, where it is no read of a device: so it can be counted without one.
+    Reads on the CPU count too, so the tests can count device reads without a device.
     """
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class NoReads(TorchDispatchMode):
 
 
 class Waits(Callback):
-    """Records the collectives and the reads of tensors from the second to the last but one batch.
+    """Records collectives and tensor reads from the second to the second-to-last batch.
 
-    DDP's own exchange of gradients is not among them: torch does it without a call from Python.
+    DDP's exchange of gradients does not count, because torch runs the exchange in C++.
     """
 
     def __init__(self) -> None:

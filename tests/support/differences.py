@@ -1,4 +1,4 @@
-"""Compare what two runs left, number by number."""
+"""Compare the results of two runs number by number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["differences"]
 
 
 def close(one: float, other: float, within: float) -> bool:
-    """Check that two numbers are equal within rounding."""
+    """Return whether two numbers are equal within a tolerance."""
     return math.isclose(one, other, rel_tol=within, abs_tol=within) or (
         one != one and other != other
     )

@@ -15,7 +15,7 @@ __all__ = ["consolidated", "read_checkpoint"]
 
 
 def consolidated(path: Path) -> dict[str, Any]:
-    """Return what Lightning's ``consolidate_checkpoint`` makes of a directory."""
+    """Return a checkpoint directory as consolidated by Lightning's ``consolidate_checkpoint``."""
     whole = _load_distributed_checkpoint(path)
     whole["state_dict"] = whole.pop("model", None) or whole.pop("state_dict")
     numbers = sorted(int(key[10:]) for key in whole if re.fullmatch(r"optimizer_\d+", key))

@@ -46,7 +46,7 @@ class OldEMA:
 
 
 def old(**points: Any) -> Any:
-    """Make a hook of an old project with these methods: no base class, no constructor."""
+    """Create an old project's hook with the given methods, without base class or constructor."""
     return type("OldHook", (), {name: _method(body) for name, body in points.items()})()
 
 

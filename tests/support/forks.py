@@ -1,8 +1,8 @@
-"""Run programs of the tests in processes that have imported torch and Lightning already.
+"""Run test programs in forked processes that have torch and Lightning imported.
 
-A new interpreter takes seconds for these imports and those of the package. One process, the fork
-server, imports ``support.imported_once`` and forks: each fork then is what ``python -W ignore
-<arguments>`` would be, but for the seed of ``hash()``, which all forks share.
+A new interpreter takes seconds to import torch, Lightning and the package. A single process, the
+fork server, imports ``support.imported_once`` and forks. Each fork behaves like ``python -W ignore
+<arguments>``, except that all forks share the seed of ``hash()``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _reading = threading.Lock()
 
 
 def start_server() -> None:
-    """Start the fork server if none runs: it is to find the package and the tests' modules."""
+    """Start the fork server if none runs, with the package and the tests on its path."""
     if HAS_FORKS:
         with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, (ROOT, TESTS)))):
             forkserver.ensure_running()
@@ -49,10 +49,10 @@ def start(
     """Start a program.
 
     Args:
-        arguments: ``-m`` and a module, ``-c`` and a program, or a script; then its arguments.
-        environment: All its environment variables.
-        output: The file of what it prints.
-        folder: Its working directory.
+        arguments: ``-m`` and a module, ``-c`` and code, or a script; then the program's arguments.
+        environment: All environment variables of the program.
+        output: The file for the program's output.
+        folder: The working directory of the program.
     """
     given = (list(arguments), dict(environment), str(output), str(folder))
     start_server()
@@ -63,7 +63,7 @@ def start(
 
 
 def exit_code(process: BaseProcess) -> int | None:
-    """Wait until a process has ended, also while another thread starts one."""
+    """Wait for the end of a process; safe while another thread starts a process."""
     multiprocessing.connection.wait([process.sentinel])
     with _reading:
         process.join()
@@ -71,7 +71,7 @@ def exit_code(process: BaseProcess) -> int | None:
 
 
 def wait(processes: Sequence[BaseProcess], timeout: float) -> list[int | None]:
-    """Wait until all have ended, or one with an error; end the rest and return the exit codes."""
+    """Wait until all processes end or one fails; kill the rest and return the exit codes."""
     end = time.monotonic() + timeout
     while any(one.is_alive() for one in processes) and time.monotonic() < end:
         if any(one.exitcode for one in processes):

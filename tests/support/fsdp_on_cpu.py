@@ -1,4 +1,4 @@
-"""FSDP's strategy in processes without a GPU, which Lightning and torch refuse otherwise."""
+"""FSDP's strategy without a GPU, which Lightning and torch otherwise refuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _optim_utils._unflatten_orig_param_states = _unflatten_copies
 
 
 class FSDPOnCPU(FSDPStrategy):
-    """Wraps the module as Lightning does, for this device."""
+    """Wraps the module as Lightning does, but for the CPU."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(process_group_backend="gloo", **kwargs)

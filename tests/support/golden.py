@@ -1,4 +1,4 @@
-"""Read numbers recorded under other libraries, and compare ours with them."""
+"""Read recorded numbers of other libraries and compare ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit leaves on the objects that are not ours: a Trainer's, torch's and the user's."""
+"""Attributes left by a fit on objects of the Trainer, torch and the user."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def house_of(**roots: Any) -> House:
 
 
 def is_plain_method(one: Any, name: str, value: Any) -> bool:
-    """Whether an object has a method of its class: a copy of a module, in place of our patch."""
+    """Return whether a value is a plain bound method, as a copied module has instead of a patch."""
     if not (isinstance(value, types.MethodType) and value.__self__ is one):
         return False
     return getattr(type(one), name, None) is value.__func__
@@ -78,7 +78,7 @@ def classes_of(**roots: Any) -> House:
 
 
 def changes(before: House, after: House) -> House:
-    """Return the attributes of classes that are not what they were."""
+    """Return the changed attributes of classes."""
     return {
         kind: {
             name: shown(value)
@@ -91,7 +91,7 @@ def changes(before: House, after: House) -> House:
 
 
 def differences(found: House, expected: House) -> list[str]:
-    """List the attributes that are more, less or other than expected."""
+    """List the added, missing and changed attributes."""
     none = object()
     return [
         f"{path}.{name}: {here.get(name, 'gone')}, not {there.get(name, 'there')}"

@@ -1,4 +1,4 @@
-"""A Hugging Face Hub on this machine: as much of its protocol as a push of a model needs."""
+"""A local Hugging Face Hub with the part of the protocol needed to push a model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Hub", "hub_server"]
 
 
 class Hub:
-    """The repositories, and what a test wants of the server.
+    """The repositories of the server, and settings for its answers.
 
-    ``repos`` has the files of each by name, ``commits`` the messages, ``requests`` all that was
-    asked for. ``answer`` is the status of every request while it is not None; while ``gate`` is
-    clear, uploads wait.
+    ``repos`` maps each repository to its files, ``commits`` lists the messages, ``requests`` lists
+    all requests. ``answer`` is the status of every request unless None. Uploads wait until ``gate``
+    is set.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.hub.answer is not None
 
     def do_HEAD(self) -> None:
-        """Answer whether a file is there."""
+        """Return whether a file exists."""
         self.do_GET()
 
     def do_GET(self) -> None:

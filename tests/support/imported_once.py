@@ -1,4 +1,4 @@
-"""What the fork server imports before it forks: see ``support.forks``."""
+"""The fork server's imports; see ``support.forks``."""
 
 import contextlib
 import gc

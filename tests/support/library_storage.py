@@ -1,4 +1,4 @@
-"""The storage of the libraries that the tests imitate, each with a stack of its own."""
+"""Event storages of the imitated libraries, each with a separate stack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["library_storage"]
 
 
 def library_storage() -> tuple[list[Any], Any, type[Any]]:
-    """Return a stack of storages, ``get_event_storage()`` on it, and the base of its storages."""
+    """Return a stack of storages, its ``get_event_storage()``, and the storage's base class."""
     stack: list[Any] = []
 
     def get_event_storage() -> Any:
@@ -42,7 +42,7 @@ def library_storage() -> tuple[list[Any], Any, type[Any]]:
             return {name: values[-1][0] for name, values in self._history.items()}
 
         def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, Any]:
-            """The last value of each scalar, or its median where it has the hint."""
+            """Return the last value of each scalar, or the median if the scalar has the hint."""
             values = {name: [one for one, _ in own] for name, own in self._history.items()}
             return {
                 name: float(np.median(own[-window_size:])) if self._hints[name] else own[-1]

@@ -1,4 +1,4 @@
-"""What tests ask of Lightning that not every supported release has; such tests are skipped."""
+"""Features that some supported Lightning releases lack; the tests of these features are skipped."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _NEEDS = {
 
 
 def what_it_lacks(test: str) -> str:
-    """Return what the installed Lightning lacks for a test, by its node id; empty for nothing."""
+    """Return the feature for a test, by node id, that the installed Lightning lacks, or ""."""
     lacking = (
         need for need, (has, parts) in _NEEDS.items() if not has for part in parts if part in test
     )

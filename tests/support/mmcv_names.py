@@ -1,6 +1,7 @@
-"""Write the list of mmcv's names in the package anew: ``python -m support.mmcv_names``.
+"""Write the package's list of mmcv's names: ``python -m support.mmcv_names``.
 
-It is the short form of ``tests/golden/names.json``, which ``make golden`` records with real mmcv.
+The list is the short form of ``tests/golden/names.json``, recorded with real mmcv by ``make
+golden``.
 """
 
 from __future__ import annotations

@@ -56,12 +56,12 @@ SHORT = {
 
 
 def line(recorder: Recorder) -> str:
-    """Write the calls as one line: ``([tTtT]{vV})``."""
+    """Return the calls as one line, such as ``([tTtT]{vV})``."""
     return "".join(SHORT[point] for point in recorder.points)
 
 
 class SaveAt(Hook):
-    """Saves at one Lightning event, the ``nth`` time it comes."""
+    """Saves a checkpoint at the ``nth`` occurrence of a Lightning event."""
 
     def __init__(self, event: str, path: Path, nth: int = 1) -> None:
         self.event, self.path, self.left = event, path, nth
@@ -83,7 +83,7 @@ class SaveAt(Hook):
 
 
 class Numbers(Dataset[Any]):
-    """Numbers from ``start``, which may change while worker processes run."""
+    """A dataset of consecutive numbers; ``start`` may change while workers run."""
 
     def __init__(self, start: float = 0.0, size: int = 4) -> None:
         self.start, self.size = start, size
@@ -121,7 +121,7 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 def raw_in(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights with which training goes on from a checkpoint."""
+    """Return the raw weights of a checkpoint, from which training resumes."""
     raw: dict[str, Any] = checkpoint.get("current_model_state", checkpoint["state_dict"])
     return raw
 
@@ -134,7 +134,7 @@ def averages_in(checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Probe(Callback):
-    """Notes the weights that each event sees."""
+    """Records the weights at each training batch and validation batch."""
 
     def __init__(self) -> None:
         self.train: list[Any] = []

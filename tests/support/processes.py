@@ -1,4 +1,4 @@
-"""Run programs of the tests in processes of their own."""
+"""Run test programs in separate processes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _OF_THIS_PROCESS = (
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return an environment in which programs import what the tests import, and see no GPU."""
+    """Return environment variables with the tests' import paths and without a GPU."""
     paths = os.pathsep.join(map(str, (ROOT, TESTS, GOLDEN)))
     found = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", **variables}
     return {name: value for name, value in found.items() if name not in _OF_THIS_PROCESS}
 
 
 class Forks:
-    """Runs a program in processes that are forked, one for each of the environments.
+    """Runs a program in forked processes, one for each environment.
 
     Args:
-        arguments: Those of ``python``: see :func:`support.forks.start`.
-        environments: The environment variables of each.
+        arguments: The arguments of ``python``; see :func:`support.forks.start`.
+        environments: The environment variables of each process.
         folder: The working directory.
     """
 
@@ -63,7 +63,7 @@ class Forks:
         ]
 
     def wait(self, timeout: float = 240, check: bool = True) -> str:
-        """Wait for the end, with ``check`` without an error; return what the first has printed."""
+        """Wait for the end; return the output of the first process. With ``check``, errors fail."""
         codes = forks.wait(self._processes, timeout)
         printed = [output.read_text() for output in self._outputs if output.exists()]
         shutil.rmtree(self._outputs[0].parent)
@@ -71,7 +71,7 @@ class Forks:
         return printed[0]
 
     def kill(self) -> str:
-        """Kill all; return what the first has printed."""
+        """Kill all processes; return the output of the first process."""
         return self.wait(0, check=False)
 
     def wait_for_all(self, timeout: float) -> list[int | None]:
@@ -87,9 +87,9 @@ class Job(Forks):
     """Runs ``support/jobs/<job>.py``.
 
     Args:
-        job: The file's name.
-        arguments: Its arguments.
-        ranks: How many processes are started. Of one, Lightning starts the others.
+        job: The name of the file.
+        arguments: The arguments of the job.
+        ranks: Number of processes to start. With 1, Lightning starts the other ranks.
     """
 
     def __init__(self, job: str, *arguments: Any, ranks: int = 2) -> None:
@@ -98,12 +98,12 @@ class Job(Forks):
 
 
 def run_job(job: str, *arguments: Any, ranks: int = 2, timeout: float = 240) -> str:
-    """Run a job to its end; return its output."""
+    """Run a job to the end; return the output."""
     return Job(job, *arguments, ranks=ranks).wait(timeout)
 
 
 def _groups(ranks: int) -> list[dict[str, str]]:
-    """Return the variables that make each process a rank; none for a single one."""
+    """Return the environment variables of each rank; no variables for a single process."""
     if ranks == 1:
         return [{}]
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
@@ -114,30 +114,30 @@ def _groups(ranks: int) -> list[dict[str, str]]:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens on."""
+    """Return a free local port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
 def run_python(*command: Any, folder: Path = ROOT, timeout: float = 240) -> str:
-    """Run what ``python`` would to its end, in a fork; return its output.
+    """Run the equivalent of a ``python`` command in a fork; return the output.
 
     Args:
-        command: ``-c`` and code, ``-m`` and a module, or a script; then its arguments.
+        command: ``-c`` and code, ``-m`` and a module, or a script; then the program's arguments.
         folder: The working directory.
-        timeout: Seconds after which the process is killed, which is an error.
+        timeout: Seconds until the process is killed, which is an error.
     """
     return Forks([*map(str, command)], [environment()], folder).wait(timeout)
 
 
 def run_program(code: str, *arguments: Any) -> str:
-    """Run a program, given as code, to its end in a fork; return its output."""
+    """Run code in a fork to the end; return the output."""
     return run_python("-c", code, *arguments)
 
 
 def run_new(code: str) -> str:
-    """Run a program in a new interpreter, which takes seconds: a fork has imported the package."""
+    """Run code in a new interpreter without imported packages, which takes seconds."""
     command = [sys.executable, "-W", "ignore", "-c", code]
     return subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
@@ -145,7 +145,7 @@ def run_new(code: str) -> str:
 
 
 def write_rank(out: Path, found: Any, name: str = "rank") -> None:
-    """Write the results of this process of a job, for ``read_ranks``."""
+    """Write the results of a job's process for ``read_ranks``."""
     (out / f"{name}{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
 
 

@@ -1,4 +1,4 @@
-"""Tests whose packages are downloaded: skipped where PyPI does not answer, and only there."""
+"""Skip tests with downloaded packages if PyPI does not answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hooks as research repositories write them for mmcv; ``seen`` has what a hook saw in a run.
+"""Hooks in the style of research repositories for mmcv; ``seen`` has the recorded values.
 
-Each function makes a hook from a base class, real mmcv's or ours, so that the same text runs under
-mmcv's runner and in a plain Trainer.
+Each function creates a hook from a base class of real mmcv or of this package, so the same code
+runs in mmcv's runner and in a plain Trainer.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def reads_iter_loader(base: Any) -> Any:
 
 
 def flags_optimizer(base: Any) -> Any:
-    """Set an attribute of the optimizer that its ``step`` reads, and read what the step sets."""
+    """Set an optimizer attribute read by ``step``, and read an attribute set by ``step``."""
 
     class FlagsOptimizer(base):  # type: ignore[misc]
         seen: list[Any] = []  # noqa: RUF012
@@ -125,7 +125,7 @@ def opens_itself(base: Any, client: Any) -> Any:
 
 
 def saves_when_it_likes(base: Any) -> Any:
-    """Save by ``_save_checkpoint`` at iterations of its own."""
+    """Save by ``_save_checkpoint`` at two iterations chosen by the subclass."""
 
     class Saves(base):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A schedule-free optimizer of few lines, and a module that trains with one of any package."""
+"""A minimal schedule-free optimizer, and a module for schedule-free optimizers of any package."""
 
 from __future__ import annotations
 

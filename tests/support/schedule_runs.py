@@ -20,7 +20,7 @@ CASES = recorded("schedules")["cases"]
 
 
 class ValueRecorder(Hook):
-    """Notes every group's learning rate or momentum with which an iteration starts."""
+    """Records the learning rate or momentum of every group at the start of each iteration."""
 
     _reads_step = False
 
@@ -34,9 +34,9 @@ class ValueRecorder(Hook):
 
 
 class Optimizers(L.LightningModule):
-    """Optimizers as they were drawn: ``name``, ``kind``, and an ``lr`` and ``momentum`` per group.
+    """A module with drawn optimizers: ``name``, ``kind``, and ``lr`` and ``momentum`` by group.
 
-    There are no gradients, and nothing changes but what hooks set.
+    Only hooks change the options of the optimizers.
     """
 
     def __init__(self, drawn: list[dict[str, Any]]) -> None:
@@ -49,19 +49,19 @@ class Optimizers(L.LightningModule):
         )
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor | None:
-        """Return a loss, or step one of several optimizers: Lightning counts each one's steps."""
+        """Return a loss, or step the first of several optimizers for Lightning's step count."""
         if self.automatic_optimization:
             return sum(weight for weight in self.weights)  # type: ignore[return-value]
         self.optimizers()[0].step()
         return None
 
     def configure_optimizers(self) -> Any:
-        """Make them."""
+        """Create the optimizers."""
         weights = iter(self.weights)
         return [self.make(one, weights) for one in self.drawn]
 
     def make(self, one: dict[str, Any], weights: Any) -> torch.optim.Optimizer:
-        """Make one."""
+        """Create one optimizer."""
         groups: list[dict[str, Any]] = [{"params": [next(weights)], "lr": lr} for lr in one["lr"]]
         for group, momentum in zip(groups, one.get("momentum", []), strict=False):
             if one.get("kind") == "Adam":
@@ -86,7 +86,7 @@ def fit(tmp_path: Path, case: dict[str, Any], **kwargs: Any) -> list[list[float]
 
 
 def case_of(key: str = "lr", base: float = 1.0, kind: str = "SGD", **hook: Any) -> dict[str, Any]:
-    """Make a case of 2 epochs of 5 batches, and one parameter group."""
+    """Return a case of 2 epochs of 5 batches with one parameter group."""
     return {
         "key": key,
         "runner": "EpochBasedRunner",

@@ -1,4 +1,4 @@
-"""What a page of the documentation shows as the output of a run, but for its numbers."""
+"""Compare the output shown on a page of the documentation with a run, ignoring numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["shown_on", "without_numbers"]
 
 
 def without_numbers(lines: str) -> set[str]:
-    """Return the lines with a 0 for each number, and one blank for several."""
+    """Return the lines with each number replaced by 0 and repeated blanks by a single blank."""
     return {re.sub(r"\d+", "0", " ".join(line.split())) for line in lines.splitlines()}
 
 
 def shown_on(page: Path) -> set[str]:
-    """Return the lines of the blocks that a page shows as output."""
+    """Return the lines of a page's output blocks."""
     blocks = re.findall(r"^```none\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
     return without_numbers("".join(blocks))

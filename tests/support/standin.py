@@ -31,7 +31,7 @@ needs_lite = pytest.mark.skipif(not HAS_LITE, reason="mmcv-lite or mmengine is n
 
 
 class Idle(nn.Module):
-    """A model whose steps do next to nothing."""
+    """A model with a trivial step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ COMMAND = [sys.executable, "-m", "lightning_hooks.standin"]
 
 
 def run_forked(runs: list[list[str]], work_dir: Path, script: Path = SCRIPT) -> None:
-    """Run a script under the stand-in, as often as there are runs."""
+    """Run a script under the stand-in, once for each list of arguments."""
 
     def launch(command: list[str], environments: list[dict[str, str]]) -> None:
         Forks(command, environments).wait()
@@ -76,7 +76,7 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
 def check_results(work_dir: Path, want: dict[str, Any], absolute: float = 2e-5) -> None:
-    """Compare the files and output of a script with those under real mmcv."""
+    """Compare a script's files and output with the results under real mmcv."""
     found = json.loads(json.dumps(results(str(work_dir))))
     for ours, theirs in zip(found["notes"], want["notes"], strict=True):
         for key in ("at", "of", "lr", "momentum", "training"):  # plain Python: to the last bit

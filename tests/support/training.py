@@ -1,4 +1,4 @@
-"""Train tiny modules: ``fit``, the modules, their data, and a quiet Trainer."""
+"""Train tiny modules: ``fit``, the modules, the data, and a quiet Trainer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 def make_loader(
     batches: int = 4, batch_size: int = 2, *, seed: int = 0, shuffle: bool = False
 ) -> DataLoader[Any]:
-    """Make a loader of (4 numbers, 2 numbers) pairs, the same ones for the same seed."""
+    """Return a loader of (4 numbers, 2 numbers) pairs, equal for equal seeds."""
     generator = torch.Generator().manual_seed(seed)
     n = batches * batch_size
     data = TensorDataset(
@@ -43,7 +43,7 @@ def make_loader(
 
 
 class TinyModule(L.LightningModule):
-    """One linear layer trained by SGD; the same weights for the same seed.
+    """A linear layer trained by SGD, with equal weights for equal seeds.
 
     ``losses`` has the loss of every training step; ``train_loss`` and ``val_loss`` are logged.
     """
@@ -57,7 +57,7 @@ class TinyModule(L.LightningModule):
         self.losses: list[float] = []
 
     def make_net(self) -> nn.Module:
-        """Make the network; subclasses have their own."""
+        """Return the network; subclasses override this method."""
         return nn.Linear(4, 2)
 
     def loss(self, batch: Any) -> torch.Tensor:
@@ -90,7 +90,7 @@ class NoValidation(TinyModule):
 
 
 class TinyNormModule(TinyModule):
-    """Two linear layers with BatchNorm between them: buffers that move in train mode only."""
+    """Two linear layers with BatchNorm in between, whose buffers change only in train mode."""
 
     def make_net(self) -> nn.Module:
         """Make the network."""
@@ -98,9 +98,9 @@ class TinyNormModule(TinyModule):
 
 
 def make_trainer(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> L.Trainer:
-    """Make a Trainer on the CPU that prints and writes nothing of its own.
+    """Return a CPU Trainer without output and files.
 
-    ``make_trainer(tmp_path, EMAHook(), max_epochs=2)``; ``callbacks=[...]`` may be given too.
+    ``make_trainer(tmp_path, EMAHook(), max_epochs=2)``; ``callbacks=[...]`` is accepted too.
     """
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
@@ -134,14 +134,15 @@ def fit(
 
     Args:
         folder: The Trainer's root directory.
-        hooks: Callbacks, or what an adapter hosts.
-        module: The module, or its class.
-        batches: The training batches: how many, or their loader.
-        val: The same for the validation, or a list with one for each loader; 0: there is none.
-        host: Whether one adapter hosts the hooks. An argument of its own implies it.
-        callbacks: Callbacks that stand behind the hooks, and are not hosted.
-        ckpt_path: The file that the run goes on from.
-        arguments: Those of :class:`HookAdapter`, and those of the Trainer.
+        hooks: Callbacks, or hooks for an adapter.
+        module: The module or its class.
+        batches: The number of training batches, or a loader.
+        val: The number of validation batches, a loader, or a list with one entry per loader; 0: no
+            validation.
+        host: Whether to put the hooks in one adapter. An argument of ``HookAdapter`` implies True.
+        callbacks: Callbacks to add after the hooks, outside the adapter.
+        ckpt_path: The checkpoint to resume from.
+        arguments: The arguments of :class:`HookAdapter` and of the Trainer.
     """
     own = {name: arguments.pop(name) for name in HOSTING & arguments.keys()}
     given = [HookAdapter(list(hooks), **own)] if host or own else list(hooks)
@@ -154,7 +155,7 @@ def fit(
 
 
 def loader_of(batches: Any) -> Any:
-    """Make a loader of so many batches, several of a list, none of 0; leave what is a loader."""
+    """Return a loader for a number, None for 0, a list for a list, and any loader unchanged."""
     if isinstance(batches, list):
         return [loader_of(part) for part in batches]
     if isinstance(batches, int):
@@ -168,6 +169,6 @@ def two_ranks(**options: Any) -> dict[str, Any]:
 
 
 def started_ranks() -> DDPStrategy:
-    """Return the strategy "ddp_spawn", whose processes are forks, not new interpreters."""
+    """Return the strategy "ddp_spawn" with forked processes instead of new interpreters."""
     start_server()
     return DDPStrategy(start_method="forkserver" if HAS_FORKS else "spawn")

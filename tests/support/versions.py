@@ -1,4 +1,4 @@
-"""Write a row of the table of tried releases in docs/install.md; ``.ci/versions`` runs this."""
+"""Add a row to the table of tested releases in docs/install.md, as run by ``.ci/versions``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve Visdom without the page's scripts, which its command would fetch from the internet."""
+"""Serve Visdom without the web page's scripts, which Visdom's command would download."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ start_server(
 
 
 class Server:
-    """A server that keeps its data in a folder, and can be killed and started again."""
+    """A Visdom server with data in a folder, which can be killed and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
         self._process: Any = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait for an answer."""
         command = ["-c", PROGRAM, str(self.port), str(self.folder)]
         self._process = forks.start(command, environment(), Path(os.devnull), ROOT)
         for _ in range(300):
@@ -45,14 +45,14 @@ class Server:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """Kill it: what it has not saved is lost."""
+        """Kill the server, which loses unsaved data."""
         self._process.kill()
         self._process.join()
 
 
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Server]:
-    """Run a server that keeps its data in a folder."""
+    """Run a server with data in a folder."""
     server = Server(folder)
     server.start()
     try:

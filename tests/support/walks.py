@@ -92,14 +92,14 @@ class Call(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Holds the package's calls from an event to its effect."""
+    """The package's calls from an event to its effect."""
 
     name: str
     calls: list[Call]
 
     @property
     def visits(self) -> list[str]:
-        """The files in the order of the calls, each as often as the walk comes to it."""
+        """The visited files in order of the calls, with repeated visits."""
         return [file for file, _ in itertools.groupby(call.callee.file for call in self.calls)]
 
     @property
@@ -109,23 +109,23 @@ class Walk(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """The files, each once, in the order in which the walk first comes to them."""
+        """The visited files in order of the first visit."""
         return list(dict.fromkeys(self.visits))
 
     @property
     def crossings(self) -> int:
-        """How many calls have their caller in another file, however often in a row."""
+        """The number of calls whose caller is in another file."""
         return sum(call.crosses for call in self.calls)
 
     @property
     def arrivals(self) -> list[Call]:
-        """The calls with which the walk comes to a file, one for each of its visits."""
+        """The first call of each visit to a file."""
         groups = itertools.groupby(self.calls, key=lambda call: call.callee.file)
         return [next(calls) for _, calls in groups]
 
 
 class Recorder:
-    """Notes the calls of the package's functions on this thread."""
+    """Records the calls of the package's functions in the current thread."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -162,12 +162,12 @@ def _function(code: CodeType) -> Function:
 
 
 class At(L.Callback):
-    """Calls a function at one of Lightning's events, in one batch of the fit.
+    """Calls a function at a Lightning event in one batch of the fit.
 
     Args:
-        event: The event's name, ``on_train_batch_start`` or ``on_train_batch_end``.
-        batch: The batch's index.
-        act: What is called.
+        event: The name of the event, ``on_train_batch_start`` or ``on_train_batch_end``.
+        batch: The index of the batch.
+        act: The function to call.
     """
 
     def __init__(self, event: str, batch: int, act: Callable[[], None]) -> None:
@@ -176,7 +176,7 @@ class At(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Call it if this is the event."""
+        """Call the function if the event and batch match."""
         if self._event == "on_train_batch_start" and batch_idx == self._batch:
             self._act()
 
@@ -188,32 +188,32 @@ class At(L.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Call it if this is the event."""
+        """Call the function if the event and batch match."""
         if self._event == "on_train_batch_end" and batch_idx == self._batch:
             self._act()
 
 
 class AtEnd(L.Callback):
-    """Calls a function when the training ends.
+    """Calls a function at the end of training.
 
     Args:
-        act: What is called.
+        act: The function to call.
     """
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call it."""
+        """Call the function."""
         self._act()
 
 
 class Module(L.LightningModule):
-    """Trains one linear layer and logs nothing by itself.
+    """A linear layer without logged values.
 
     Args:
-        at_epoch_end: Called when the epoch ends: after the callbacks, but for Lightning's
-            ``Checkpoint`` callbacks, which come last.
+        at_epoch_end: The function to call at the end of the epoch, after all callbacks except
+            Lightning's ``Checkpoint`` callbacks, which come last.
     """
 
     def __init__(self, at_epoch_end: Callable[[], None] = lambda: None) -> None:
@@ -231,7 +231,7 @@ class Module(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def on_train_epoch_end(self) -> None:
-        """Call what was given."""
+        """Call the given function."""
         self._at_epoch_end()
 
 
@@ -246,10 +246,10 @@ class OldHook:
 
 
 def _walk(name: str, go: Callable[[Recorder], object]) -> Walk:
-    """Go twice, and note the second time: what is imported late is there by then.
+    """Run twice and record the second run, after all lazy imports.
 
     Raises:
-        RuntimeError: if nothing was noted, as where the event was not reached.
+        RuntimeError: if no call was recorded, for example because the event did not occur.
     """
     for recorder in (Recorder(), Recorder()):
         try:
@@ -266,7 +266,7 @@ def _fit(folder: Path, module: Module, *callbacks: Any, **trainer: Any) -> None:
 
 
 def _event(name: str, folder: Path, event: str, batch: int, make: Callable[[], Any]) -> Walk:
-    """Walk through one event of one batch, with the hook that ``make`` returns."""
+    """Walk through an event of one batch with the hook from ``make``."""
 
     def go(recorder: Recorder) -> None:
         first, last = At(event, batch, recorder.start), At(event, batch, recorder.stop)
@@ -276,7 +276,7 @@ def _event(name: str, folder: Path, event: str, batch: int, make: Callable[[], A
 
 
 def config(folder: Path) -> Walk:
-    """Walk from mmcv's ``lr_config`` to an adapter with its hook, and the timer by default."""
+    """Walk from mmcv's ``lr_config`` to an adapter with the schedule and the default timer."""
 
     def go(recorder: Recorder) -> None:
         recorder.start()
@@ -287,7 +287,7 @@ def config(folder: Path) -> Walk:
 
 
 def text_log(folder: Path) -> Walk:
-    """Walk from the end of a batch to its loss in the text log: to the second file's line."""
+    """Walk from the end of a batch to the line in the second file of the text log."""
     name, calls = _event("text_log", folder, "on_train_batch_end", LOGGING_BATCH, _text_logger)
     appends = [n for n, call in enumerate(calls) if call.callee.name.endswith("append")]
     last = appends[-1]
@@ -296,7 +296,7 @@ def text_log(folder: Path) -> Walk:
 
 
 def quiet_step(folder: Path) -> Walk:
-    """Walk through the end of a batch that logs no line."""
+    """Walk through the end of a batch without a logged line."""
     return _event("quiet_step", folder, "on_train_batch_end", LOGGING_BATCH - 1, _text_logger)
 
 
@@ -305,7 +305,7 @@ def _text_logger() -> TextLoggerHook:
 
 
 def save(folder: Path) -> Walk:
-    """Walk from the end of the epoch at which a checkpoint is due to the file, the run's first."""
+    """Walk from the end of an epoch with a due checkpoint to the run's first file."""
 
     def go(recorder: Recorder) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as new:
@@ -317,7 +317,7 @@ def save(folder: Path) -> Walk:
 
 
 def rate(folder: Path) -> Walk:
-    """Walk from the start of a batch to its learning rate, with warm-up, in the optimizer."""
+    """Walk from the start of a batch to the learning rate, with warm-up, in the optimizer."""
 
     def make() -> StepLrUpdaterHook:
         return StepLrUpdaterHook(step=[4, 6], by_epoch=False, warmup="linear", warmup_iters=8)
@@ -337,7 +337,7 @@ def old_hook(folder: Path) -> Walk:
 
 
 def mlflow(folder: Path) -> Walk:
-    """Walk from the end of a batch to its loss in the file from which a thread sends it on."""
+    """Walk from the end of a batch to the loss in the spool file of the sender thread."""
 
     def make() -> MlflowLoggerHook:
         return MlflowLoggerHook(interval=INTERVAL, by_epoch=False, log_model=False)
@@ -401,7 +401,7 @@ def _print_visits(walk: Walk) -> None:
 
 
 def main() -> None:
-    """Print the walks that are named, or all."""
+    """Print the named walks, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="WALK", help=", ".join(WALKS))
     parser.add_argument("--calls", action="store_true", help="print the call of every change")

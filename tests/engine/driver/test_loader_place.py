@@ -73,8 +73,7 @@ def test_a_killed_run_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module", params=RANKS)
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of an uninterrupted run in two processes, named after the kind of loader.
-    """
+    """Return the folder of an uninterrupted run in two processes, by kind of loader."""
     folder = tmp_path_factory.mktemp("whole") / request.param
     folder.mkdir()
     Job("loader_place", folder, folder.name, 0, 0).wait()

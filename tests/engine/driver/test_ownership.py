@@ -194,8 +194,7 @@ def test_a_precision_and_a_profiler_of_the_users_have_their_part(tmp_path: Path)
 
 
 class Halves:
-    """Replacements for the gradient event, backward and the optimizer step, with a count of calls.
-    """
+    """Replacements for the gradient event, backward and the step, which count their calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -534,9 +533,7 @@ def test_lightnings_wrapper_of_the_optimizer_stays_lightnings(tmp_path: Path) ->
 
 
 class UsesOptimizer(OptimizerHook):
-    """Uses ``runner.optimizer`` as old hooks do: schedules, copies, pickles and prints the
-    optimizer.
-    """
+    """Schedules, copies, pickles and prints ``runner.optimizer``, as old hooks do."""
 
     def before_run(self, runner: Any) -> None:
         optimizer = runner.optimizer

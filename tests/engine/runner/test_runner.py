@@ -208,8 +208,7 @@ def test_a_hooks_own_evaluation_does_not_leave_the_module_in_eval(
 
 @pytest.mark.parametrize("val", [0, 1])
 def test_flags_that_a_hook_sets_on_purpose_are_trained_with(val: int, tmp_path: Path) -> None:
-    """``after_train_epoch`` runs in train mode with gradients, even after a validation has begun.
-    """
+    """``after_train_epoch`` runs in train mode with gradients, even if a validation has begun."""
     seen: list[Any] = []
 
     def freeze(runner: Any) -> None:

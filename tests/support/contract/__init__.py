@@ -1,4 +1,4 @@
-"""Make each hook for the contract tests, and list the arguments that it refuses."""
+"""Create each hook for the contract tests, and list the refused arguments."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TRACKERS = {name for name in CASES if name.endswith("LoggerHook") and name != "T
 
 
 def build(name: str) -> Any:
-    """Make a hook as the contract makes it."""
+    """Create a hook with the arguments of the contract."""
     return HOOKS.build({"type": name, **CASES[name][0]})
 
 
 def needs(*hooks: Any) -> dict[str, Any]:
-    """Return the Trainer's arguments that hooks need: a scaler for half precision."""
+    """Return the Trainer arguments required by hooks: a gradient scaler for half precision."""
     if not any(is_family(hook, "Fp16OptimizerHook") for hook in hooks):
         return {}
     scaler = torch.amp.GradScaler("cpu")  # on a GPU: "16-mixed"

@@ -1,4 +1,4 @@
-"""Arguments of the hooks that step an optimizer, for the contract."""
+"""Contract arguments of the optimizer hooks."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["SITUATIONS", "Begun", "OnPurposeError", "Raises", "left_behind", "tr
 
 
 class Manual(TinyNormModule):
-    """Steps its optimizer itself."""
+    """A module with manual optimization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,11 +73,11 @@ SITUATIONS: dict[str, Situation] = {
 
 
 class OnPurposeError(Exception):
-    """An error that a hook raises on purpose."""
+    """A deliberate error of a hook."""
 
 
 class Raises(Hook):
-    """Raises at one point, after all others have been there."""
+    """A hook that raises an error at one point."""
 
     def __init__(self, point: str) -> None:
         setattr(self, point, self._raise)
@@ -90,7 +90,7 @@ class Raises(Hook):
 
 
 class Begun(Callback):
-    """Counts the training batches that have begun."""
+    """Counts the started training batches."""
 
     batches = 0
 
@@ -101,7 +101,7 @@ class Begun(Callback):
 def train(
     tmp_path: Path, module: Any, situation: str, *hooks: Any, host: bool, **more: Any
 ) -> tuple[Any, Begun]:
-    """Train two epochs of a situation; return the Trainer, and whether it has begun to."""
+    """Train two epochs of a situation; return the Trainer and the counter of batches."""
     _, loaders, options = SITUATIONS[situation]
     begun = Begun()
     options = {"max_epochs": 2, **needs(*hooks), **options, **more}
@@ -119,6 +119,6 @@ def train(
 
 
 def left_behind(module: Any, before: set[str]) -> set[str]:
-    """Return our objects that are still in a module after a fit."""
+    """Return the names of the package's attributes left on a module after a fit."""
     ours = {name for name in vars(module) if name not in before and not name.startswith("_")}
     return ours - {"hook_buffers"}  # what hooks have registered in the module is the user's

@@ -1,1 +1,1 @@
-"""Hooks as users of each library write them, which our dialects host."""
+"""Hooks for each library with a dialect, in the style of the library's users."""

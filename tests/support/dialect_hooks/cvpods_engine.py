@@ -1,8 +1,8 @@
-"""A runner with hooks as cvpods has them, without Lightning: the tests train with both.
+"""A runner with hooks, as in cvpods, without Lightning: the reference of the dialect's tests.
 
 Source: cvpods (Megvii-BaseDetection), ``cvpods/engine``: ``base_runner.py``, ``runner.py`` and
-``hooks.py``, retold. Load it as the library's own module, beside one of the two generations of its
-events (:func:`support.as_library.loaded`).
+``hooks.py``, rewritten. :func:`support.as_library.load_as` imports the file as a module of the
+library, next to one of the two generations of cvpods' events.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SimpleRunner:
 
 
 class OptimizationHook(HookBase):
-    """The library's: it compares the count of steps for equality, and divides the loss in place."""
+    """Compares the step count for equality and divides the loss in place, as in cvpods."""
 
     def __init__(self, accumulate_grad_steps=1, grad_clipper=None):
         self.accumulate_grad_steps = accumulate_grad_steps

@@ -1,6 +1,6 @@
-"""Storage and writers as cvpods had them in 2021: the storage gives values by name.
+"""Storage and writers of cvpods in 2021: the storage returns plain values by name.
 
-Source: ``cvpods/utils/dump/events.py`` of 2021, as copied by YOLOF, retold.
+Source: ``cvpods/utils/dump/events.py`` of 2021, as copied by YOLOF, rewritten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EventWriter:
 
 
 class JSONWriter(EventWriter):
-    """The library's: each write is one row of everything."""
+    """Writes a row of all values in each call, as in cvpods."""
 
     def __init__(self, json_file, window_size=20):
         self._file = open(json_file, "a")  # noqa: SIM115

@@ -14,7 +14,7 @@ _CURRENT_STORAGE_STACK, get_event_storage, Storage = library_storage()
 
 
 class EventStorage(Storage):
-    """Scalars by name, with the iterations of their last values."""
+    """Scalars by name, with the iteration of each last value."""
 
     def latest(self):
         return {name: values[-1] for name, values in self._history.items()}
@@ -25,7 +25,7 @@ class EventStorage(Storage):
 
 
 class JSONWriter:
-    """The library's: one row for each iteration that is new."""
+    """Writes a row for each new iteration, as in cvpods."""
 
     def __init__(self, json_file, window_size=20):
         self._file = open(json_file, "a")  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""Hooks as a cvpods user writes them; only the import line names another package."""
+"""Hooks in the style of a cvpods user; only the import names another package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lightning_hooks.dialects.cvpods import HookBase, OptimizationHook, get_even
 
 
 class Trace(HookBase):
-    """Records its calls."""
+    """Records calls."""
 
     def __init__(self):
         self.calls = []
@@ -47,7 +47,7 @@ class Stepper(HookBase):
 
 
 class Scaled(OptimizationHook):
-    """The library's, with a loss that is scaled first."""
+    """The optimization hook of cvpods with a scaled loss."""
 
     def after_step(self):
         self.trainer.step_outputs["loss_for_backward"] *= 1.0

@@ -1,4 +1,4 @@
-"""Hooks as a detectron2 user writes them; only the import line names another package."""
+"""Hooks in the style of a detectron2 user; only the import names another package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lightning_hooks.dialects.detectron2 import EventWriter, HookBase, get_event
 
 
 class Trace(HookBase):
-    """Records its calls; ``log`` may be shared, so that the order over hooks shows."""
+    """Records calls; a shared ``log`` shows the order of several hooks."""
 
     def __init__(self, log=None, name=""):
         self.calls = [] if log is None else log
@@ -45,7 +45,7 @@ class GradNorm(HookBase):
 
 
 class BestLoss(HookBase):
-    """Remembers the lowest loss, in a run that goes on too."""
+    """Stores the lowest loss, even across a resume."""
 
     def __init__(self):
         self.best = float("inf")
@@ -63,7 +63,7 @@ class BestLoss(HookBase):
 
 
 class LastWords(HookBase):
-    """Records in after_train whether the training came to its end."""
+    """Records in ``after_train`` whether the training is complete."""
 
     def after_train(self):
         whole = self.trainer.iter >= self.trainer.max_iter
@@ -72,7 +72,7 @@ class LastWords(HookBase):
 
 
 class ListWriter(EventWriter):
-    """Keeps its records."""
+    """A writer that stores records in a list."""
 
     def __init__(self):
         self.rows = []
@@ -87,7 +87,7 @@ class ListWriter(EventWriter):
 
 
 class LossOnOtherData(HookBase):
-    """Runs the model on other data, as hooks for a validation loss do; holds what it needs."""
+    """Runs the model on a validation loader, as hooks for a validation loss do."""
 
     def __init__(self, eval_period, model, data_loader):
         self._period = eval_period
@@ -122,7 +122,7 @@ class LossOfTheTrainersModel(HookBase):
 
 
 class SavesTheLowest(HookBase):
-    """Reads a history, and has the checkpointer that the trainer was given save."""
+    """Reads a history and saves a checkpoint through the trainer's checkpointer."""
 
     def __init__(self, name):
         self.name = name
@@ -142,7 +142,7 @@ class SavesTheLowest(HookBase):
 
 
 class Board(EventWriter):
-    """Writes what is new, then images and histograms, as writers for other services do."""
+    """Writes new scalars, then images and histograms, as the writers for web services."""
 
     def __init__(self, window_size=20):
         self._window_size = window_size

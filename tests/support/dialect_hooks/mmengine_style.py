@@ -1,4 +1,4 @@
-"""Hooks as an mmengine user writes them; only the import line names another package."""
+"""Hooks in the style of an MMEngine user; only the import names another package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lightning_hooks.dialects.mmengine import Hook
 
 
 class Trace(Hook):
-    """Records its calls and their arguments."""
+    """Records calls and arguments."""
 
     def __init__(self):
         self.calls = []

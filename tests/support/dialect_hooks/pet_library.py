@@ -1,7 +1,7 @@
-"""What Pet's hooks are written with, and its loop, without Lightning: the tests train with both.
+"""Pet's base classes and training loop without Lightning: the reference of the dialect's tests.
 
-Source: Pet (Beijing University of Posts and Telecommunications), ``pet/lib/utils``, retold. Load it
-as ``pet.lib`` (:func:`support.as_library.load_as`).
+Source: Pet (Beijing University of Posts and Telecommunications), ``pet/lib/utils``, rewritten.
+:func:`support.as_library.load_as` imports the file as ``pet.lib``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EventWriter:
 
 
 class JSONWriter(EventWriter):
-    """The library's: each write is one row of everything."""
+    """Writes a row of all values in each call, as in Pet."""
 
     def __init__(self, json_file, window_size=20):
         self._file = open(json_file, "a")  # noqa: SIM115
@@ -132,7 +132,7 @@ def update_bn_stats(model, data_loader, device, num_iters=200):
 
 
 def train(model, loader, optimizer, hooks, epochs, per_epoch, by_epoch):
-    """Train: one of Pet's loops by epochs, or the one of its detectors, by iterations."""
+    """Train in Pet's loop by epoch, or in the detectors' loop by iteration."""
     max_iter = epochs * per_epoch
     for hook in hooks:
         hook.before_train()

@@ -1,7 +1,7 @@
-"""Pet's hooks and its timers of a test: the conditions, attributes and calls of Pet's own classes.
+"""Pet's hooks and test timers, with the conditions, attributes and calls of Pet's classes.
 
 Source: the hooks and ``TestHook`` of Pet, by Beijing University of Posts and Telecommunications
-(``pet/lib/utils``), retold from its documentation; the names come from the module ``pet.lib``.
+(``pet/lib/utils``), rewritten from Pet's documentation; the names come from the module ``pet.lib``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def clock(seconds):
 
 
 class Rows(EventWriter):
-    """A writer that keeps what it gets."""
+    """A writer that stores records in a list."""
 
     def __init__(self):
         self.rows = []

@@ -1,4 +1,4 @@
-"""Hooks as a Pet user writes them, with the keywords that each signature names."""
+"""Hooks in the style of a Pet user, with the keywords of each signature."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lightning_hooks.dialects.pet import EventWriter, TrainHook, get_event_stora
 
 
 class Trace(TrainHook):
-    """Records its calls and their keywords."""
+    """Records calls and keywords."""
 
     def __init__(self):
         self.calls = []
@@ -39,7 +39,7 @@ class Narrow:
 
 
 class Rows(EventWriter):
-    """Keeps its records."""
+    """A writer that stores records in a list."""
 
     def __init__(self):
         self.rows = []

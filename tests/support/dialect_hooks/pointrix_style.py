@@ -1,4 +1,4 @@
-"""Hooks as a pointrix user writes them; only the import line names another package."""
+"""Hooks in the style of a pointrix user; only the import names another package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightning_hooks.dialects.pointrix import HOOK_REGISTRY, Hook, Writer
 
 @HOOK_REGISTRY.register()
 class Trace(Hook):
-    """Records its calls."""
+    """Records calls."""
 
     def __init__(self):
         self.calls = []
@@ -60,7 +60,7 @@ class GroupLog(Hook):
 
 @HOOK_REGISTRY.register()
 class Densify:
-    """No base class, one point of the trainer's own, and one mistake."""
+    """A hook without a base class, with a trainer-specific point and an optional bug."""
 
     def __init__(self):
         self.steps = []
@@ -92,7 +92,7 @@ class Memory(Writer):
 
 @HOOK_REGISTRY.register()
 class Report(Hook):
-    """Logs all that the library's own hook logs: losses, rates by group, metrics and images."""
+    """Logs losses, rates by group, metrics and images, as pointrix's log hook."""
 
     def __init__(self):
         self.smooth = 0.0

@@ -1,4 +1,4 @@
-"""Hooks without a base class: they get the library's when numbers are recorded, ours in tests."""
+"""Hooks without a base class, used with the library's base in recordings and with ours in tests."""
 
 from __future__ import annotations
 

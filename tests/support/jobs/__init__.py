@@ -1,1 +1,1 @@
-"""Programs of two processes, which the tests start and whose files they read."""
+"""Multi-process programs started by tests, with results in files."""

@@ -1,4 +1,4 @@
-"""Writes directories in the background, for test_background_directories.py.
+"""Write checkpoint directories in the background, for test_background_directories.py.
 
 python -m support.jobs.background_shards DIRECTORY STRATEGY WHAT ...
 """
@@ -67,7 +67,7 @@ def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any
 
 
 def trains(out: Path, strategy: str) -> dict[str, Any]:
-    """Train in one run, and in two; a save waits for the batch after the save."""
+    """Train once with blocking and once with background saves, delayed until the next batch."""
     batches, write = Batches(), FileSystemWriter.write_data
     waits: list[dict[str, bool]] = []
 

@@ -1,4 +1,4 @@
-"""Trains BatchNorm layers in two processes; test_batch_norm_ddp.py reads what they find."""
+"""Train BatchNorm layers in two processes, for test_batch_norm_ddp.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Module(TinyNormModule):
 
 
 class Look(Hook):
-    """Writes down what this rank has."""
+    """Records the state of the rank."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -47,7 +47,7 @@ class Look(Hook):
 
 
 def pure(rank: int) -> dict[str, Any]:
-    """The function alone, on unequal parts, on an empty one, and on no data at all."""
+    """Call the function on unequal parts, on an empty part, and without any data."""
     found = {}
     for name, batches in {
         "unequal": data(rank),
@@ -73,7 +73,7 @@ def synced(rank: int) -> list[Any]:
 
 
 def seen_by(out: Path, *hooks: Any, epochs: int = 1) -> dict[str, Any]:
-    """Train; return what this rank sees."""
+    """Train; return the results of the rank."""
     look = Look()
     options = {"batches": make_loader(3, 4), "max_epochs": epochs, **two_ranks()}
     fit(out, *hooks, look, module=Module, **options)

@@ -1,4 +1,4 @@
-"""Saves and resumes in two processes; test_checkpoint_ddp.py reads what they find."""
+"""Save and resume in two processes, for test_several_ranks.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.training import NoValidation, TinyModule, fit, make_loader, two_ran
 
 
 class Module(TinyModule):
-    """Its validation result differs from rank to rank; one rank decides."""
+    """A module with a different validation score on each rank."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         score = [0.1, 0.9, 0.2, 0.95, 0.3][self.trainer.current_epoch]
@@ -30,7 +30,7 @@ class Module(TinyModule):
 
 
 def train(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.Trainer:
-    """Train with the last two checkpoints and the best one."""
+    """Train and keep the last two checkpoints and the best."""
     hooks = [
         CheckpointHook(interval=1, max_keep_ckpts=2, background=background),
         BestCheckpointHook("acc", background=background),
@@ -44,7 +44,7 @@ def train(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L
 
 
 class Differs(TinyModule):
-    """Its buffers are others on each rank."""
+    """A module with different buffers on each rank."""
 
     validation_step = None  # type: ignore[assignment]
 
@@ -59,7 +59,7 @@ class Differs(TinyModule):
 
 
 def synced(directory: Path) -> list[float]:
-    """The buffers of this rank after a run that averages them for its files."""
+    """Return the rank's buffers after a run with ``sync_buffer``."""
     module = Differs()
     fit(directory, CheckpointHook(interval=1, sync_buffer=True), module=module, **two_ranks())
     return [module.mean.item(), module.count.item()]
@@ -67,7 +67,7 @@ def synced(directory: Path) -> list[float]:
 
 @contextlib.contextmanager
 def checksums(found: list[str]) -> Iterator[None]:
-    """Note the files that this rank compares with their checksums."""
+    """Record the files whose checksum the rank verifies."""
     flaw = Entry.flaw
 
     def note(entry: Entry, directory: str, **kwargs: Any) -> str:
@@ -79,7 +79,7 @@ def checksums(found: list[str]) -> Iterator[None]:
 
 
 def damaged(directory: Path) -> list[str]:
-    """Return the file that this rank resumes from, and the error for a damaged file by name."""
+    """Resume from a damaged file and from "last"; return the resumed file or the error of each."""
     trainer = fit(
         directory, CheckpointHook(interval=1), module=NoValidation, max_epochs=3, **two_ranks()
     )

@@ -1,4 +1,4 @@
-"""Clips sharded gradients in two processes; test_clipping.py reads what they find."""
+"""Clip sharded gradients in two processes, for test_clipping.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECIPES: dict[str, Any] = {
 
 
 class Plain(TinyModule):
-    """Three features are spread unevenly; of one number the second rank holds nothing."""
+    """A module with an uneven shard of three features, and a layer missing on the second rank."""
 
     def make_net(self) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1), nn.Linear(1, 2))
@@ -51,7 +51,7 @@ class Flat(Plain):
 
 
 class Look(Hook):
-    """Writes down what this rank sees."""
+    """Records the logged norms and the batches of the rank."""
 
     priority = "LOWEST"
 
@@ -70,7 +70,7 @@ class Look(Hook):
 
 
 def train(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
-    """Train with sharded gradients that are clipped; return what this rank sees."""
+    """Train with clipping of sharded gradients; return the results of the rank."""
     look, module = Look(), Flat() if flattened else Module()
     strategy: Any = ModelParallelStrategy(
         data_parallel_size=2, tensor_parallel_size=1, process_group_backend="gloo"
@@ -93,7 +93,7 @@ def train(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
 
 
 def mixed(kind: str) -> dict[str, Any]:
-    """Clip what is spread over the ranks together with what each has whole."""
+    """Clip sharded and replicated gradients together."""
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
     parameters = []
     for value in (1.0, 2.0, 3.0):

@@ -31,7 +31,7 @@ Hooks = Callable[[], list[Any]]
 
 
 class Module(TinyNormModule):
-    """Has no validation, and buffers of two types; a strategy may shard it."""
+    """A module without validation, with buffers of two dtypes, optionally sharded."""
 
     validation_step = None  # type: ignore[assignment]
 
@@ -44,7 +44,7 @@ class Module(TinyNormModule):
 def count(
     out: Path, hooks: Hooks, steps: int = 4, epochs: int = 1, is_sharded: bool = False
 ) -> Counter[str]:
-    """Return the collectives, and their bytes, that a run has more with hooks than without."""
+    """Return the additional collectives and bytes of a run with hooks."""
     found = []
     for callbacks in ([], [HookAdapter(hooks())]):
         options = {"max_epochs": epochs, **two_ranks(broadcast_buffers=False)}
@@ -58,13 +58,13 @@ def count(
 
 
 def each(more: Counter[str], less: Counter[str], times: int = 1) -> dict[str, float]:
-    """Return the collectives that a run has more than another, divided by how often."""
+    """Return the additional collectives of a run, divided by the number of events."""
     names = sorted({*more, *less})
     return {name: (more[name] - less[name]) / times for name in names if more[name] != less[name]}
 
 
 def quiet() -> list[Any]:
-    """Return hooks that act in each step."""
+    """Return hooks with work in each step."""
     return [
         *(CosineAnnealingLrUpdaterHook(min_lr=0), OptimizerHook(grad_clip={"max_norm": 1.0})),
         *(EMAHook(), CheckInvalidLossHook(interval=100), IterTimerHook()),
@@ -75,19 +75,19 @@ def quiet() -> list[Any]:
 def between(
     out: Path, less: Hooks, more: Hooks, times: int = 1, is_sharded: bool = False
 ) -> dict[str, float]:
-    """Return the collectives that some hooks need more than others in four steps."""
+    """Return the additional collectives of one set of hooks over another in four steps."""
     runs = (count(out / n, h, is_sharded=is_sharded) for n, h in (("more", more), ("less", less)))
     return each(*runs, times)
 
 
 def save(*intervals: int, **options: Any) -> list[Hooks]:
-    """Return hooks that save at each of some intervals, in two runs."""
+    """Return functions that create a checkpoint hook with the given interval, one by interval."""
     options = {"by_epoch": False, "save_last": False, "max_keep_ckpts": 1, **options}
     return [lambda i=i: [CheckpointHook(interval=i, **options)] for i in intervals]  # type: ignore[misc]
 
 
 def counts(out: Path) -> dict[str, dict[str, float]]:
-    """Return the collectives of this rank by the event, and their bytes."""
+    """Return the rank's collectives and bytes by event."""
 
     def line(interval: int, **options: Any) -> Hooks:
         return lambda: [TextLoggerHook(interval=interval, **options)]

@@ -1,4 +1,4 @@
-"""Trains with every hook in two processes; test_contract_matrix.py reads what they find.
+"""Train with every hook in two processes, for test_contract_matrix.py.
 
 python -m support.jobs.contract DIRECTORY together|each
 """
@@ -23,7 +23,7 @@ CHOSEN = {"CosineAnnealingLrUpdaterHook", "StepMomentumUpdaterHook", "OptimizerH
 
 
 def results(out: Path, *names: str) -> dict[str, Any]:
-    """Train with hooks and return what each rank has: it must be the same."""
+    """Train with hooks; return the rank's results, which must be equal on all ranks."""
     module = TinyNormModule()
     adapter = HookAdapter([build(name) for name in names], work_dir=str(out))
     trainer, begun = train(out, module, "plain", adapter, host=False, **two_ranks())

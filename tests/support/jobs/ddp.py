@@ -1,4 +1,4 @@
-"""Trains with DDP in two processes; test_ddp.py reads what they find."""
+"""Train with DDP in two processes, for test_ddp.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.training import NoValidation, fit, make_loader, make_trainer, two_r
 
 
 class Look(Hook):
-    """Writes down what this rank sees."""
+    """Records the batches, counters and weights of the rank."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {"batches": []}
@@ -71,7 +71,7 @@ class ReplaceModel(Hook):
 
 
 class TwoOptimizers(torch.nn.Module):
-    """A model that does backward and step itself."""
+    """A model that runs backward and the optimizer steps in ``train_step``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def make(out: Path, *callbacks: Any, epochs: int = 2) -> Any:
 
 
 def train(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
-    """Train; return the Trainer, and what this rank sees."""
+    """Train; return the Trainer and the results of the rank."""
     look = Look()
     options = {"work_dir": str(out), "max_epochs": epochs, **two_ranks()}
     return fit(out, *hooks, look, module=NoValidation, **options), look.found

@@ -1,4 +1,4 @@
-"""Train with hooks of all dialects and some of mmcv's in one adapter, in two processes."""
+"""Train with hooks of all dialects and of mmcv in one adapter, in two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank 1 is killed while rank 0 writes a checkpoint; test_dying_rank.py reads what is left."""
+"""Kill rank 1 while rank 0 writes a checkpoint, for test_several_ranks.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCHS, TIMEOUT = 4, 60
 
 
 def dies_when(path: Path) -> None:
-    """Kill this process when a file appears."""
+    """Kill the process once a file exists."""
 
     def wait() -> None:
         while not path.exists():
@@ -33,7 +33,7 @@ def dies_when(path: Path) -> None:
 
 
 def main(out: Path, background: bool) -> None:
-    """Train on both ranks; the second file takes rank 0 as long as it takes rank 1 to die."""
+    """Train on both ranks; rank 0 writes the second file slowly, until rank 1 is dead."""
     saving, save = out / "saving", checkpoints.save
 
     def slow(checkpoint: dict[str, Any], target: checkpoints.Target) -> Any:

@@ -51,7 +51,7 @@ class Module(TinyNormModule):
 
 
 class Look(Callback):
-    """Notes what another callback finds when the run breaks off."""
+    """Saves a checkpoint in ``on_exception``."""
 
     def __init__(self, name: str, weights_only: bool) -> None:
         self.name, self.weights_only = name, weights_only

@@ -1,4 +1,4 @@
-"""Evaluates in two processes; test_eval.py reads what they find."""
+"""Evaluate in two processes, for test_evaluation.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANK = int(os.environ.get("LOCAL_RANK", 0))
 
 
 class Module(TinyNormModule):
-    """Its result for a sample is the sum of it; its validation differs between the ranks."""
+    """A module that returns the sum of each sample; the validation loss differs between ranks."""
 
     def forward(self, img: Any, return_loss: bool = True) -> Any:
         return img.sum(1)
@@ -31,7 +31,7 @@ class Module(TinyNormModule):
 
 
 class Images(Dataset[Any]):
-    """Five images; the score of an evaluation is how many there have been."""
+    """A dataset of five images whose score counts the evaluations."""
 
     count = 0
 
@@ -48,7 +48,7 @@ class Images(Dataset[Any]):
 
 
 class Unscored(Images):
-    """Images whose evaluation fails, on rank 0 as it is called there alone."""
+    """Images whose ``evaluate``, called on rank 0 only, raises an error."""
 
     def evaluate(self, results: Any, logger: Any = None) -> dict[str, Any]:
         raise LookupError("there are no annotations")
@@ -65,7 +65,7 @@ class Dealt:
 
 
 def evaluated(out: Path, hook: Any, *others: Any, val: bool = False) -> dict[str, Any]:
-    """Train with a hook that evaluates; return what it finds, and the statistics around it."""
+    """Train with an evaluation hook; return its results and the BatchNorm statistics."""
     module = Module()
     means: list[Any] = []
     evaluate = hook._do_evaluate
@@ -103,7 +103,7 @@ def dealt(data: Dataset[Any] | None = None) -> DataLoader[Any]:
 
 
 def error_of(out: Path, hook: Any) -> str:
-    """Return the error that an evaluation raises on this rank."""
+    """Return the rank's error in an evaluation."""
     try:
         evaluated(out, hook)
     except (LookupError, OSError) as error:
@@ -112,7 +112,7 @@ def error_of(out: Path, hook: Any) -> str:
 
 
 def values(model: Any, loader: Any, **kwargs: Any) -> Any:
-    """Pairs for a metric of values and weights, of a data set of ones to five."""
+    """Return pairs of value and weight, of a dataset with values 1 to 5, for a metric."""
     return [(batch["img"][:, 0] + 1, torch.ones(len(batch["img"]))) for batch in loader]
 
 

@@ -1,4 +1,4 @@
-"""One of two ranks fails in a hook, for test_failing_rank.py.
+"""Raise an error in a hook on one of two ranks, for test_failing_rank.py.
 
 python -m support.jobs.failing_rank DIRECTORY RANK POINT
 """
@@ -18,7 +18,7 @@ from support.training import NoValidation, fit, two_ranks
 
 
 class Fails(Hook):
-    """Raises on one rank in the second epoch, at one point."""
+    """Raises an error at one point of the second epoch on one rank."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Module(TinyModule):
-    """Slices end within its layers; each rank has its share of a batch."""
+    """A module whose flat shards end within layers; each rank trains on a share of the batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def _memory(model: Any) -> torch.Tensor:
 
 
 def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: Any) -> Any:
-    """Train with two averages; return what there is to compare."""
+    """Train with two averages; return the values to compare."""
     losses, module = Losses(), Module()
     module.bad_step = options.pop("bad_step", 0)
     hooks: list[Any] = [EMAHook(0.1, warm_up=0, validate="both"), StochasticWeightAverageHook()]

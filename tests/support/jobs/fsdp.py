@@ -1,4 +1,4 @@
-"""Trains with DDP, FSDP and FSDP2 in two processes; test_fsdp.py reads what they find.
+"""Train with DDP, FSDP and FSDP2 in two processes, for test_fsdp.py.
 
 python -m support.jobs.fsdp DIRECTORY PART...
 """
@@ -62,7 +62,7 @@ class Module(TinyNormModule):
 
 
 class Explodes(Module):
-    """One number of the gradient of the third batch is infinite."""
+    """A module with an infinite number in the gradient of the third batch."""
 
     def on_after_backward(self) -> None:
         is_whole = isinstance(self.trainer.strategy, DDPStrategy)
@@ -72,7 +72,7 @@ class Explodes(Module):
 
 
 class Flat(Module):
-    """Its optimizer has FSDP's own parameters."""
+    """A module whose optimizer has FSDP's flat parameters."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         assert self.trainer.model is not None
@@ -81,7 +81,7 @@ class Flat(Module):
 
 
 class InParts(Module):
-    """It has FSDP wrap a part of it."""
+    """A module that wraps only a part in FSDP."""
 
     def configure_model(self) -> None:
         if not isinstance(self.net, FullyShardedDataParallel):
@@ -91,7 +91,7 @@ class InParts(Module):
 
 
 class Scores(TensorDataset):
-    """Four samples, which :class:`torchmetrics.Metric` compares with their targets."""
+    """A dataset of four samples with targets for a :class:`torchmetrics.Metric`."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(5)
@@ -115,7 +115,7 @@ def train(kind: str, out: Path, *hooks: Any, strategy: Any = None, **options: An
 
 
 def whole(trainer: L.Trainer) -> list[torch.Tensor]:
-    """Return the whole parameters and buffers, in memory of their own."""
+    """Return copies of the unsharded parameters and the buffers."""
     module = trainer.lightning_module
     is_flat = isinstance(trainer.model, FullyShardedDataParallel)
     if is_flat:
@@ -135,7 +135,7 @@ def whole(trainer: L.Trainer) -> list[torch.Tensor]:
 
 
 def acts(kind: str, out: Path) -> dict[str, Any]:
-    """Each action on a loss that is NaN on one rank."""
+    """Run each action of CheckInvalidLossHook on a NaN loss of one rank."""
     found: dict[str, Any] = {}
     for action in ("skip", "restore", "stop"):
         module = Module()
@@ -153,7 +153,7 @@ def acts(kind: str, out: Path) -> dict[str, Any]:
 
 
 def measures(kind: str, out: Path) -> dict[str, Any]:
-    """Hooks that run the model by themselves: its statistics, and its scores."""
+    """Run the hooks that call the model; return the BatchNorm statistics and scores."""
     scores: list[float] = []
 
     class Look(lh.Hook):
@@ -175,7 +175,7 @@ def measures(kind: str, out: Path) -> dict[str, Any]:
 
 
 def clips(kind: str, out: Path) -> dict[str, Any]:
-    """Clipping beside Lightning's steps, of several batches each; and of what is infinite."""
+    """Clip gradients under accumulation, and clip infinite gradients."""
     found = {}
     recipes = {"norm": {"max_norm": 0.05}, "value": {"type": "value", "clip_value": 0.01}}
     recipes |= {"auto": {"type": "auto", "percentile": 40}}
@@ -199,7 +199,7 @@ def norms(kind: str, out: Path) -> dict[str, Any]:
 
 
 def owns(kind: str, out: Path) -> dict[str, Any]:
-    """Hooks that do backward by themselves; with FSDP they are refused."""
+    """Run hooks that own backward; FSDP refuses these hooks."""
     hooks = {
         "cumulative": lh.GradientCumulativeOptimizerHook(2, grad_clip={"max_norm": 0.05}),
         "scaled": lh.Fp16OptimizerHook(grad_clip={"max_norm": 0.05}, loss_scale=64.0),
@@ -211,7 +211,7 @@ def owns(kind: str, out: Path) -> dict[str, Any]:
 
 
 def scales(kind: str, out: Path) -> dict[str, Any]:
-    """The norms of gradients that FSDP's scaler has unscaled; of DDP's, as they are."""
+    """Return the norms of gradients, unscaled by FSDP's scaler, or plain with DDP."""
     if kind == "fsdp2":
         return {}
     hook: Any = lh.OptimizerHook({"max_norm": 0.05})
@@ -235,7 +235,7 @@ def scales(kind: str, out: Path) -> dict[str, Any]:
 
 
 class FirstIsBest(Module):
-    """Its first validation is the best; notes the weights validated then."""
+    """A module with the best score in the first validation; records the validated weights."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("acc", 1.0 - self.trainer.current_epoch)
@@ -246,7 +246,7 @@ class FirstIsBest(Module):
 
 
 def loads_best(kind: str, out: Path) -> dict[str, Any]:
-    """The module's weights after a fit, and those of the best validation."""
+    """Return the weights after a fit and the weights of the best validation."""
     found = {}
     strategies = {"file": {}} if kind == "ddp" else written(kind)
     for what, strategy in strategies.items():
@@ -262,7 +262,7 @@ def loads_best(kind: str, out: Path) -> dict[str, Any]:
 
 
 def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[str, Any]:
-    """A run that goes on from the files of another, and one that was not interrupted."""
+    """Run once with a resume and once without interruption."""
     given = {k: kwargs.pop(k) for k in ("background", "save_best") if k in kwargs}
 
     def hooks() -> list[Any]:
@@ -287,7 +287,7 @@ def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[s
 
 
 def saves(kind: str, out: Path) -> dict[str, Any]:
-    """Both kinds of checkpoint; those of FSDP2 are in shards_job.py."""
+    """Save both kinds of checkpoint with FSDP."""
     return {} if kind != "fsdp" else both_kinds(kind, out)
 
 
@@ -299,14 +299,14 @@ def both_kinds(kind: str, out: Path) -> dict[str, Any]:
 
 
 def written(kind: str) -> dict[str, dict[str, Any]]:
-    """The arguments of a strategy that writes directories, and of one that writes files."""
+    """Return the strategy arguments to write checkpoint directories and to write files."""
     name = "state_dict_type" if kind == "fsdp" else "save_distributed_checkpoint"
     values = ("sharded", "full") if kind == "fsdp" else (True, False)
     return {what: {name: value} for what, value in zip(("directory", "file"), values, strict=True)}
 
 
 def saves_all(kind: str, out: Path) -> dict[str, Any]:
-    """Every way in which FSDP shards and wraps, and a thread that writes."""
+    """Save with every sharding and wrapping of FSDP, and in a background thread."""
     if kind != "fsdp":
         return both_kinds(kind, out) if kind == "fsdp2" else {}
     found = {}
@@ -345,7 +345,7 @@ def weights(kind: str, out: Path) -> dict[str, Any]:
 
 
 def _exported(hook: Any, trainer: Any, path: Path) -> Any:
-    """Return the parameters that a hook exports, or its error."""
+    """Return the parameters exported by a hook, or the error."""
     try:
         hook.export(str(path))
     except ValueError as error:
@@ -359,7 +359,7 @@ def _exported(hook: Any, trainer: Any, path: Path) -> Any:
 
 
 def _said(kind: str, out: Path, hook: Any, **kwargs: Any) -> str:
-    """Return the error that refuses a hook, and the step it is raised in."""
+    """Return the error of a refused hook with the step of the error."""
     module = kwargs.pop("module", None) or Module()
     try:
         train(kind, out, hook, module=module, **kwargs)
@@ -370,7 +370,7 @@ def _said(kind: str, out: Path, hook: Any, **kwargs: Any) -> str:
 
 
 class Saves(lh.Hook):
-    """An old hook that saves by itself, on one rank."""
+    """An old hook that saves a checkpoint on one rank."""
 
     def after_train_iter(self, runner: Any) -> None:
         if runner.rank == 0:
@@ -380,14 +380,14 @@ class Saves(lh.Hook):
 
 
 class Loads(lh.Hook):
-    """An old hook that loads by itself."""
+    """An old hook that loads a checkpoint."""
 
     def before_run(self, runner: Any) -> None:
         runner.load_checkpoint("a.pth")
 
 
 def refuses(kind: str, out: Path) -> dict[str, Any]:
-    """Collect the errors of all hooks that cannot work."""
+    """Return the errors of all unsupported hooks."""
     if kind == "ddp":
         return {}
     mmcv_ema = __import__("lightning_hooks.standin._hooks.ema", fromlist=["EMAHook"]).EMAHook

@@ -1,4 +1,4 @@
-"""Trains in two processes, of which one has a bad batch, for test_invalid_loss_ddp.py."""
+"""Train in two processes with bad batches on one rank, for test_invalid_loss_ddp.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.training import fit, two_ranks
 
 
 class SentTensors(ExitStack):
-    """Counts in ``found`` the tensors with values in objects that rank 0 sends to all."""
+    """Counts tensors with values in the objects broadcast by rank 0."""
 
     found = 0
 
@@ -47,13 +47,13 @@ class SentTensors(ExitStack):
 
 
 def mine(steps: int, bad: dict[int, float]) -> list[Any]:
-    """Return the batches of this rank: two for each step, of which rank 1 gets the bad one."""
+    """Return the rank's batches: one for each step, with the bad batches on rank 1."""
     made = batches(2 * steps, {2 * step + 1: kind for step, kind in bad.items()})
     return made[int(os.environ.get("LOCAL_RANK", 0)) :: 2]
 
 
 def results(out: Path, bad: dict[int, float], *hooks: Any, make: Any = None) -> dict[str, Any]:
-    """Train on batches of which some are bad; return what comes of it."""
+    """Train with some bad batches; return the results of the rank."""
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
-"""Train with one of many kinds of loaders, and be killed within an epoch.
+"""Train with one of many kinds of loaders, with a kill within an epoch.
 
-A single argument is a JSON object of those of :func:`train`.
+A single argument is a JSON object of the arguments of :func:`train`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EPOCHS, BATCHES = 3, 7
 
 
 class Augmented(Dataset[Any]):
-    """Numbered samples with noise of every generator of the process that loads them."""
+    """A dataset of numbered samples with noise from every random generator of the worker."""
 
     def __init__(self, size: int = 2 * BATCHES) -> None:
         self.size = size
@@ -71,7 +71,7 @@ class ByNumpy:
 
 
 class OneByOne(ByNumpy):
-    """Lists of indices drawn one by one, of generators that the loader alone uses."""
+    """A batch sampler that draws each batch from a generator of the sampler."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(3)
@@ -82,7 +82,7 @@ class OneByOne(ByNumpy):
 
 
 class EndlessOrder:
-    """Indices that go on from pass to pass; its state says where."""
+    """A stateful sampler whose order continues from pass to pass."""
 
     at = 0
 
@@ -233,7 +233,7 @@ class Slow(Callback):
 
 
 def limited(rank: int, seconds: float) -> list[Callback]:
-    """Return callbacks of a job whose time, by rank 0's clock, ends soon."""
+    """Return callbacks for a job with little time left by rank 0's clock."""
     hook = TimeLimitHook(hours=1)
     hook.seconds = process_age() + seconds + 1000 * rank
     return [hook, Slow()]

@@ -1,4 +1,4 @@
-"""Logs on two ranks, with and without ``sync``; test_sync.py reads what they find."""
+"""Log on two ranks, with and without ``sync``, for test_sync.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Notes(LoggerHook):
 
 
 class OfRank(NoValidation):
-    """Its loss, and what it logs, is 1 on rank 0 and 3 on rank 1."""
+    """A module with a loss and logged values of 1 on rank 0 and 3 on rank 1."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.net(x)

@@ -24,7 +24,7 @@ STRATEGIES = ("fsdp2", "fsdp2 in bfloat16", "fsdp")
 
 
 class Module(TinyModule):
-    """Seven rows are spread unevenly; each rank has its share of a batch."""
+    """A module with seven unevenly sharded rows; each rank trains on a share of the batch."""
 
     dtype_of_net = torch.float32
 
@@ -51,7 +51,7 @@ class Module(TinyModule):
 
 
 class LowModule(Module):
-    """Its averages have a higher type than its parameters."""
+    """A module in bfloat16, whose averages have a higher precision."""
 
     dtype_of_net = torch.bfloat16
 
@@ -86,7 +86,7 @@ def train(
 
 
 def read(hooks: Any, module: Any) -> dict[str, Any]:
-    """Return the averages of hooks, in the module's place, and their counts."""
+    """Return the averages of hooks as state dicts, and the counts of steps and updates."""
     averages = []
     for hook in hooks:
         plain = module()

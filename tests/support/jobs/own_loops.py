@@ -1,4 +1,4 @@
-"""Runs loops of runners' own and a test on two ranks; test_own_loops.py reads what they find."""
+"""Run custom runner loops and a test on two ranks, for test_own_loops.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def evaluate(rank: int, folder: Path) -> None:
     printed = io.StringIO()
 
     class Tells(torch.nn.Module):
-        """Returns its input."""
+        """A model that returns the input."""
 
         def forward(self, x: torch.Tensor, return_loss: bool = True) -> list[float]:
             return x.flatten().tolist()
@@ -45,7 +45,7 @@ def evaluate(rank: int, folder: Path) -> None:
 
 
 def average(rank: int, *how: Any) -> list[Any]:
-    """Average tensors of two types, one of more than a megabyte, over both ranks."""
+    """Average tensors of two dtypes over both ranks; one tensor is larger than a megabyte."""
     from mmcv.runner.dist_utils import allreduce_params
 
     large = torch.full((300, 1000), float(rank)).t()

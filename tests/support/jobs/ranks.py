@@ -1,4 +1,4 @@
-"""Trains in two processes whose hooks differ; test_ranks.py reads what they find."""
+"""Train in two processes with different hooks, for test_ranks.py."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NormModule(TinyNormModule):
 
 
 class Stops(Hook):
-    """A hook of the user's, which decides for itself."""
+    """A user's hook that stops the run."""
 
     def __init__(self, point: str, at: int) -> None:
         self.at = at
@@ -64,7 +64,7 @@ class Stops(Hook):
 
 
 class Joins(Callback):
-    """Brings another hook into the run, in the middle of its second epoch."""
+    """Registers a hook in the middle of the second epoch."""
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
         if trainer.current_epoch == 1 and batch_idx == 1:
@@ -98,7 +98,7 @@ class MasterSaves(Hook):
 
 
 class Seeds(Hook):
-    """Notes the epochs that the sampler was set to."""
+    """Records the sampler's epochs."""
 
     def __init__(self) -> None:
         self.found: list[int] = []
@@ -128,7 +128,7 @@ def iterations(out: Path, *hooks: Any, epochs: int = 3) -> int:
 
 
 def stopped(out: Path) -> dict[str, int]:
-    """Hooks of the user's are on one of the ranks only."""
+    """Run with a user's hook on only one rank."""
     native = [IterTimerHook(), EMAHook()]
     found = {}
     for rank in (0, 1):
@@ -214,7 +214,7 @@ def totals(out: Path) -> list[int]:
 
 
 def waits(out: Path) -> dict[str, list[str]]:
-    """What a step waits for, with and without a hook of the user's."""
+    """Return the waits of a step, with and without a user's hook."""
     found = {}
     for name, hooks in {
         "none": [],
@@ -228,7 +228,7 @@ def waits(out: Path) -> dict[str, list[str]]:
 
 
 def buffers(out: Path) -> dict[str, Any]:
-    """Each rank's BatchNorm sees other data; without DDP's own broadcast they differ."""
+    """Return the BatchNorm buffers, which differ between ranks without DDP's broadcast."""
     found = {}
     for name, sync in {
         "plain": [],
@@ -254,7 +254,7 @@ def buffers(out: Path) -> dict[str, Any]:
 
 
 def validated(out: Path, by_epoch: bool) -> list[list[float]]:
-    """Return the buffer that each of two validations of an epoch finds."""
+    """Return the buffer in each of the two validations of an epoch."""
 
     class Validates(TinyNormModule):
         def on_validation_epoch_start(self) -> None:
@@ -279,7 +279,7 @@ def seeds(out: Path) -> list[int]:
 
 
 def copies(out: Path) -> int:
-    """The callbacks of a Trainer that has trained go on in a copy, the driver among them."""
+    """Train further with pickled copies of a Trainer's callbacks, including the driver."""
     trainer = make(out, HookAdapter([EMAHook()]), Stops("after_train_iter", 9), epochs=1)
     trainer.fit(NoValidation(), make_loader(4))
     again = pickle.loads(pickle.dumps(trainer.callbacks))
@@ -294,7 +294,7 @@ class LastLoss(detectron2.HookBase):
 
 
 def averages(out: Path) -> dict[str, Any]:
-    """The averages of this rank, of the buffers too, and where they are in one file."""
+    """Return the rank's averages of weights and buffers."""
     found = {}
     for buffers in ("copy", "average"):
         ema = EMAHook(momentum=0.1, warm_up=0, buffers=buffers)
@@ -312,7 +312,7 @@ def averages(out: Path) -> dict[str, Any]:
 
 
 class Watched(NormModule):
-    """Notes BatchNorm's mean at the beginning of each step, when DDP has been there."""
+    """Records BatchNorm's mean at the start of each step, after DDP's broadcast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -334,7 +334,7 @@ class AfterSteps(Hook):
 
 
 def statistics(out: Path) -> dict[str, Any]:
-    """BatchNorm's statistics of this rank and their average, whoever runs backward."""
+    """Return the rank's BatchNorm statistics and averages, with automatic and owned backward."""
     found = {}
     for backward, owners in {"automatic": [], "owned": [OptimizerHook()]}.items():
         ema = EMAHook(momentum=0.1, warm_up=0, buffers="average")
@@ -347,7 +347,7 @@ def statistics(out: Path) -> dict[str, Any]:
 
 
 def one_with_a_dialect(out: Path) -> list[float]:
-    """Hooks of detectron2 are on the first rank only, which has its own losses then."""
+    """Return the last loss with detectron2's hooks on only the first rank."""
     last, module = LastLoss(), NoValidation()
     hooks = [IterTimerHook(), last] if RANK == 0 else [IterTimerHook()]
     make(out, HookAdapter(hooks), epochs=1).fit(module, make_loader(8))

@@ -1,7 +1,7 @@
-"""Averages sharded parameters in two processes, for test_sharded_averages.py.
+"""Average sharded parameters in two processes, for test_sharded_averages.py.
 
-python -m support.jobs.sharded_averages DIRECTORY KIND, with the KIND of checkpoint that they
-write: directory or file; or whole, in one process.
+python -m support.jobs.sharded_averages DIRECTORY KIND, with the KIND of checkpoint: directory or
+file; or whole, for a single process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from support.training import TinyModule, make_loader, make_trainer
 
 
 class Scale(nn.Module):
-    """One number, of which the second rank holds nothing."""
+    """A layer with a single number, so the shard of the second rank is empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Scale(nn.Module):
 
 
 class Module(TinyModule):
-    """Seven features are spread unevenly; the module keeps what the validation saw."""
+    """A module with seven unevenly sharded features; each rank trains on a share of the batch."""
 
     poison: int | None = None
 
@@ -75,7 +75,7 @@ class Module(TinyModule):
 
 
 class Watch(Callback):
-    """Notes the whole weights that training and validation see, and the losses."""
+    """Records the unsharded weights of training and validation, and the losses."""
 
     def __init__(self) -> None:
         self.train: list[Any] = []
@@ -94,7 +94,7 @@ class Watch(Callback):
 
 
 def whole(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the whole weights, in memory of their own."""
+    """Return copies of the unsharded weights."""
     state = module.state_dict()
     full = {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in state.items()}
     return {k: v.detach().clone() for k, v in full.items()}
@@ -148,9 +148,9 @@ class Saves(Callback):
 
 
 class Poison(Callback):
-    """Gives the last rank a NaN after the third step, until the average has been updated.
+    """Sets a NaN on the last rank after the third step, until the average is updated.
 
-    Where nothing is sharded the one rank there is has it.
+    Without sharding, the single rank gets the NaN.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Breaks(Callback):
 
 
 def train_whole(out: Path, kind: str, found: dict[str, Any]) -> None:
-    """A run with a validation after each batch; its checkpoints; its average for others."""
+    """Train with a validation after each batch, checkpoints, and exports of the averages."""
     watch, (ema, swa) = Watch(), averages()
     module = Module(lr=0.05)
     trainer = trainer_of(out, kind, ema, HookAdapter([swa]), watch, Saves(out))
@@ -195,7 +195,7 @@ def train_whole(out: Path, kind: str, found: dict[str, Any]) -> None:
 
 
 def noted(watch: Watch, module: L.LightningModule, *hooks: Any) -> dict[str, Any]:
-    """Return what a run has shown, in plain types."""
+    """Return the results of a run as plain types."""
     found: dict[str, Any] = {name: getattr(watch, name) for name in ("train", "val", "losses")}
     found["val_loss"] = module.trainer.callback_metrics.get("val_loss")
     found["raw"] = whole(module)
@@ -224,7 +224,7 @@ def resume(out: Path, kind: str, found: dict[str, Any]) -> None:
 
 
 def broken(out: Path, kind: str, found: dict[str, Any]) -> None:
-    """A run that an error ends in its validation, and another one of the same module."""
+    """Run until an error in validation, then fit the same module again."""
     watch, ema, module = Watch(), averages()[0], Module(lr=0.05)
     trainer = trainer_of(out, kind, ema, watch, Breaks(), val_check_interval=2)
     with pytest.raises(RuntimeError, match="broken"):
@@ -237,7 +237,7 @@ def broken(out: Path, kind: str, found: dict[str, Any]) -> None:
 
 
 def poisoned(out: Path, kind: str, found: dict[str, Any]) -> None:
-    """A run where one rank alone has a NaN after one of the steps."""
+    """Train with a NaN on one rank after one of the steps."""
     (ema, swa), module = averages(), Module(lr=0.05)
     trainer = trainer_of(out, kind, Poison(), ema, swa)
     with warnings.catch_warnings(record=True) as caught:
@@ -258,7 +258,7 @@ class Loses(Module):
 
 
 def restored(out: Path, kind: str, found: dict[str, Any]) -> None:
-    """A run that goes back to its last good state, average included."""
+    """Train with a restore of the last good state, including the average."""
     ema, module = averages()[0], Loses(lr=0.05)
     trainer_of(out, kind, CheckInvalidLossHook(interval=1, action="restore"), ema).fit(
         module, *loaders()
@@ -267,7 +267,7 @@ def restored(out: Path, kind: str, found: dict[str, Any]) -> None:
 
 
 def kept(out: Path, kind: str, found: dict[str, Any]) -> None:
-    """Runs that write and clip by hooks, the second of which goes on from the first."""
+    """Run with checkpoint and clipping hooks, then resume."""
     out = out / "kept"
     norms = []
     for epochs in (2, 3):

@@ -1,7 +1,7 @@
-"""Trains sharded parameters by a schedule in two processes, whole and resumed.
+"""Train sharded parameters with a schedule in two processes, whole and resumed.
 
-python -m support.jobs.sharded_rates DIRECTORY KIND, with the KIND of checkpoint that they write:
-directory or file. For test_sharded_rates.py.
+python -m support.jobs.sharded_rates DIRECTORY KIND, with the KIND of checkpoint: directory or file.
+For test_sharded_rates.py.
 """
 
 from __future__ import annotations

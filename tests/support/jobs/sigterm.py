@@ -1,4 +1,4 @@
-"""SIGTERM reaches one of two ranks, or both in other batches; for test_sigterm.py."""
+"""Send SIGTERM to one of two ranks, or to both in different batches, for test_sigterm.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = {"rank 0": {0: 2}, "rank 1": {1: 2}, "both": {0: 2, 1: 3}}
 
 
 class Signals(Callback):
-    """Sends SIGTERM to this process in the middle of a step."""
+    """Sends SIGTERM to the process in the middle of a step."""
 
     def __init__(self, step: int | None) -> None:
         self.step = step
@@ -34,7 +34,7 @@ class Signals(Callback):
 
 
 def trained(out: Path, steps: dict[int, int]) -> dict[str, Any]:
-    """Train until the signal ends the rank; return where, and what ended the rank."""
+    """Train until the signal ends the rank; return the iteration and the error."""
     module, handler = NoValidation(), signal.getsignal(signal.SIGTERM)
     hooks = [CheckpointHook(interval=10, save_last=False, on_exception=True)]
     options = {"max_epochs": 4, **two_ranks(timeout=timedelta(seconds=30))}

@@ -1,4 +1,4 @@
-"""Trains with hooks that have a state, whole and resumed, for test_stateful_hooks.py.
+"""Train with stateful hooks, whole and resumed, for test_stateful_hooks.py.
 
 python -m support.jobs.stateful_hooks DIRECTORY ROW RANKS, with a row of ROWS.
 """
@@ -104,7 +104,7 @@ class Module(TinyModule):
 
 
 class Groups(Hook):
-    """Notes what each step uses of the parameter group; ends the run after an epoch."""
+    """Records the options of the parameter group in each step; stops the run after an epoch."""
 
     priority = "LOWEST"
 
@@ -138,7 +138,7 @@ def strategy_of(row: str) -> Any:
 def fit(
     out: Path, row: str, last_epoch: int | None = None, ckpt_path: str | None = None
 ) -> dict[str, Any]:
-    """Train; return what the hooks have done, the same on all ranks."""
+    """Train; return the results of the hooks, which are equal on all ranks."""
     averages: list[Any] = [
         EMAHook(momentum=0.1, warm_up=0),
         LinearMomentumEMAHook(momentum=0.3, interval=2, warm_up=2),
@@ -178,14 +178,14 @@ def fit(
 
 
 def noted(average: Any, row: str) -> dict[str, Any]:
-    """Return an average, whole, and its counts."""
+    """Return an unsharded average and the counts of steps and updates."""
     plain = Module(row, seed=9)
     average.apply_to(plain)
     return {"state": plain.state_dict(), "counts": [average.steps, average.updates]}
 
 
 def raw_weights(trainer: L.Trainer, module: L.LightningModule) -> list[torch.Tensor]:
-    """Return the weights that the module has after the fit, whole: the validated average."""
+    """Return the module's unsharded weights after the fit, which are the validated average."""
     return whole(trainer) if torch.distributed.is_initialized() else [*module.parameters()]
 
 

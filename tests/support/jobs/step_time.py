@@ -1,4 +1,4 @@
-"""Trains in two processes, of which one waits for its data, for test_step_time.py."""
+"""Train in two processes with a slow loader on one rank, for test_step_time.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Slow(Dataset):  # type: ignore[type-arg]
 
 
 class OnRank0(Hook):
-    """Costs 10 ms on one rank."""
+    """Takes 10 ms on rank 0."""
 
     def after_train_iter(self, runner: Any) -> None:
         if runner.rank == 0:

@@ -1,4 +1,4 @@
-"""A tracker that keeps its records in memory, and fails on request."""
+"""A tracker that stores records in memory and fails on request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Kept(Writer):
 
 
 class KeepHook(TrackerHook):
-    """Logs to what ``connect`` makes."""
+    """A tracker that logs to the writer created by ``connect``."""
 
     _writer_class = Kept
 
@@ -66,7 +66,7 @@ def notices() -> Notices:
 
 
 def unsent_in(folder: Path, backend: str = "kept") -> dict[str, tuple[str | None, int]]:
-    """Return the run and the number of unsent records of each spool whose run has ended."""
+    """Return the run and the number of unsent records of each spool of an ended run."""
     counts = {
         path: (head["run"], count_records(path, rest=True))
         for path, head, has_ended in spools_in(str(folder), backend)

@@ -1,4 +1,4 @@
-"""A module that logs a figure, a text, a sound and a video, and what they are as files."""
+"""A module that logs a figure, a text, a sound and a video, and the encoded files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAV, GIF = audio_of("x", SOUND, 8000).data, video_of("x", FRAMES, 10).data
 
 
 class Telling(TinyModule):
-    """Logs one of each in a validation."""
+    """A module that logs a figure, a text, a sound and a video in validation."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         if batch_idx == 0:

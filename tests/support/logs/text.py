@@ -1,4 +1,4 @@
-"""Read a run's text logs without the values that differ between runs: times and ETA."""
+"""Read a run's text logs without times and ETAs, which differ between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train with trackers, and read the records that their backends have stored."""
+"""Train with trackers and read the records stored by the backends."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ REAL_CLIENTS = [
 
 
 class Sent(LoggerHook):
-    """Notes what is to be sent, by step."""
+    """Records the values to be sent, by step."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -82,7 +82,7 @@ class Sent(LoggerHook):
 def fit(
     work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2, **options: Any
 ) -> TinyModule:
-    """Train with hooks whose work dir is given; return the module."""
+    """Train with hooks in a given work dir; return the module."""
     own = {"work_dir": str(work), "max_epochs": epochs, "num_sanity_val_steps": 0, "val": 2}
     hooks = IterTimerHook(), *hooks
     trainer = training.fit(work.parent, *hooks, module=module, **{**own, **options})
@@ -95,7 +95,7 @@ def read_wandb(work: Path) -> list[dict[str, Any]]:
 
 
 def inspect_wandb(file: Path) -> list[dict[str, Any]]:
-    """The records of an offline run's file, which ends here if it is open."""
+    """Finish the run if open; return the records of an offline run's file."""
     import wandb
 
     if wandb.run is not None and file.samefile(wandb.run.settings.sync_file):
@@ -108,9 +108,9 @@ def inspect_wandb(file: Path) -> list[dict[str, Any]]:
 
 
 def _scanned(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of an older release, as W&B's command prints those of today.
+    """Yield the records of an older W&B release in the format of the current command.
 
-    The test is skipped for an open run, whose rows an older release keeps in memory.
+    Skips the test for an open run, because an older release has the rows of an open run in memory.
     """
     from google.protobuf.json_format import MessageToDict
     from wandb.proto.wandb_internal_pb2 import Record
@@ -159,7 +159,7 @@ def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
 
 
 def replay_as_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Run the command that a hook has printed, verbatim."""
+    """Run the command printed by a hook verbatim."""
     said = "\n".join(record.getMessage() for record in caplog.records)
     (command,) = {*re.findall("(?m)lightning-hooks replay .*", said)}
     with pytest.raises(SystemExit, match="0"):
@@ -184,7 +184,7 @@ def run_of(client: Any) -> Any:
 
 
 def logged_models(client: Any, experiments: list[str]) -> list[Any]:
-    """The models of MLflow 3; the rest of a test is skipped with MLflow 2, which has none."""
+    """Return the models of MLflow 3; skip the rest of the test with MLflow 2."""
     if not hasattr(client, "search_logged_models"):
         pytest.skip("MLflow 2 has no LoggedModel")
     return list(client.search_logged_models(experiments))
@@ -232,7 +232,7 @@ def read_tensorboard(folder: Path) -> tuple[dict[int, dict[str, float]], Any]:
 
 
 def in_hparams(events: Any) -> tuple[Any, list[str]]:
-    """The parameters by name in TensorBoard's tab HPARAMS, and the names of its metrics."""
+    """Return the parameters and the metric names of TensorBoard's HPARAMS tab."""
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
     content = events.PluginTagToContent("hparams")
@@ -268,7 +268,7 @@ def read_clearml(folder: Path) -> dict[int, dict[str, float]]:
 
 
 def read_text_log(work: Path) -> dict[int, dict[str, float]]:
-    """The numbers by step, under the names that trackers have."""
+    """Return the numbers of the text log by step, under the trackers' names."""
     rows: dict[int, dict[str, float]] = {}
     (path,) = work.glob("*.log.json")
     step = 0  # of the last training iteration, which is that of a validation after it
@@ -283,7 +283,7 @@ def read_text_log(work: Path) -> dict[int, dict[str, float]]:
 
 
 def read_visdom_server(file: Path) -> dict[int, dict[str, float]]:
-    """The numbers by step, from an environment that a server has saved."""
+    """Return the numbers by step of an environment saved by a Visdom server."""
     rows: dict[int, dict[str, float]] = {}
     for name, window in json.loads(file.read_text())["jsons"].items():
         if window["type"] == "plot":
@@ -326,7 +326,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class Tuned(TinyModule):
-    """Saves its hyper-parameters."""
+    """A module with saved hyperparameters."""
 
     def __init__(self, lr: float = 0.1, data: Any = None) -> None:
         super().__init__(lr)
@@ -345,7 +345,7 @@ class Pictures(Hook):
 
 
 def close(one: dict[int, dict[str, float]], two: dict[int, dict[str, float]]) -> bool:
-    """The same numbers, as float32 holds them."""
+    """Return whether two sets of rows are equal in float32."""
     assert one.keys() == two.keys()
     return all(one[step] == pytest.approx(two[step], rel=1e-6) for step in one)
 
@@ -356,7 +356,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 class Talk(Hook):
-    """Prints what a client that captures the output would keep."""
+    """Prints a line in each iteration."""
 
     def after_train_iter(self, runner: Any) -> None:
         print("a line for the console")

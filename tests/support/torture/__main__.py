@@ -1,6 +1,6 @@
 """Kill a training 200 times, break its disk, feed it bad input, and print the results.
 
-Run it with ``make torture``. Whatever is lost or differs by a bit is an error. ``--into
+Run with ``make torture``. A lost checkpoint, or a difference of a single bit, is an error. ``--into
 docs/results/torture.md`` writes the tables of docs/torture.md.
 """
 
@@ -35,7 +35,7 @@ Job = Callable[[], list[str]]
 
 
 def torture_by_kills(folder: Path, number: int, seed: int) -> Iterator[Job]:
-    """Yield what kills, resumes and compares, and returns a row of the table."""
+    """Yield jobs that kill and resume a run, compare the results and return a table row."""
 
     def job(background: bool, by_epoch: bool) -> list[str]:
         unit = "epoch" if by_epoch else "iteration, within epochs"
@@ -49,7 +49,7 @@ def torture_by_kills(folder: Path, number: int, seed: int) -> Iterator[Job]:
 
 
 def torture_by_signals(folder: Path, number: int, seed: int) -> Iterator[Job]:
-    """Yield what interrupts, resumes and compares."""
+    """Yield jobs that interrupt and resume a run and compare the results."""
 
     def job(name: str, background: bool) -> list[str]:
         way = f"{name}, {'background' if background else 'synchronous'}"
@@ -81,7 +81,7 @@ def counts(tally: Counter[str]) -> list[str]:
 
 
 def torture_by_faults(folder: Path) -> Iterator[Job]:
-    """Yield jobs that break the disk; each docstring has the result that the code checks."""
+    """Yield jobs that break the disk; each fault's docstring is the result checked by the code."""
     if not fault_job.can_mount():
         yield lambda: ["(small disks cannot be mounted here)", ""]
         return
@@ -119,12 +119,12 @@ class Outcomes:
 
 
 def inputs() -> Counter[str]:
-    """Return the number of inputs drawn; pytest must be the first to import their module."""
+    """Return the number of drawn inputs; pytest must be the first to import ``bad_input``."""
     return Counter(getattr(sys.modules.get("support.torture.bad_input"), "tried", ()))
 
 
 def torture_with_company() -> Iterator[Job]:
-    """Yield what kills a run while three trackers write, and compares what each has."""
+    """Yield a job that kills a run with three trackers and compares the records of each tracker."""
 
     def job() -> list[str]:
         outcomes = Outcomes()
@@ -147,7 +147,7 @@ def torture_with_company() -> Iterator[Job]:
 
 
 def torture_by_input(files: Sequence[Path]) -> Iterator[Job]:
-    """Yield what runs the tests of bad input and payloads; most try inputs that are drawn."""
+    """Yield jobs that run the tests of bad input and payloads, most of them with drawn inputs."""
     os.environ.setdefault("DATA_FILE_TRIES", "20000")
 
     def job(file: Path) -> list[str]:
@@ -162,7 +162,7 @@ def torture_by_input(files: Sequence[Path]) -> Iterator[Job]:
 
 
 def table(title: str, columns: Sequence[str], jobs: Iterator[Job], at_once: int = 4) -> str:
-    """Do jobs, print the table of their rows and return the table, in Markdown."""
+    """Run jobs; print and return the Markdown table of the rows."""
     start = time.monotonic()
     with ThreadPoolExecutor(at_once) as pool:
         rows = [*pool.map(lambda job: job(), jobs)]
@@ -173,7 +173,7 @@ def table(title: str, columns: Sequence[str], jobs: Iterator[Job], at_once: int 
 
 
 def main() -> None:
-    """Do all of it."""
+    """Run all torture tests."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--signals", type=int, default=24)

@@ -1,7 +1,7 @@
-"""Train with all trackers, and break their real clients in one way after the other.
+"""Train with all trackers while the real clients fail in one way after another.
 
-python -m support.torture.bad_backends_job DIRECTORY: what was logged, told and
-taken goes to ``found.json``.
+python -m support.torture.bad_backends_job DIRECTORY writes the logged, reported and delivered
+values to ``found.json``.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ FOREVER = 600.0  # more than the whole job takes
 
 
 def dead(*args: Any, **kwargs: Any) -> Any:
-    """Raise what a lost connection raises."""
+    """Raise the error of a lost connection."""
     raise ConnectionError("dead")
 
 
 def spoil(writer: type[Any], trouble: str) -> type[Any]:
-    """Return a writer class that fails to start, after its first record, or at its end."""
+    """Return a writer class that fails at the start, after the first record, or at the end."""
 
     def write(self: Any, records: Any) -> None:
         if records[0].seq > 0:
@@ -71,7 +71,7 @@ def spoil(writer: type[Any], trouble: str) -> type[Any]:
 
 
 def on_a_full_disk(path: str) -> tuple[str, Any]:
-    """Make the file of a spool of which every line is too much."""
+    """Open a spool file on a full disk, where every write fails."""
     return real_open(path)[0], open("/dev/full", "wb", buffering=0)
 
 
@@ -91,7 +91,7 @@ class FirstTaken(Hook):
 
 
 def train(work: Path, trouble: str) -> dict[str, Any]:
-    """Train for an epoch of four steps; return what came of it."""
+    """Train an epoch of four steps; return the results."""
     patience = PATIENCE.get(trouble, 60.0)
     hooks = [kind(interval=1, by_epoch=False, timeout=patience) for kind in TRACKERS]
     for hook in hooks:
@@ -115,7 +115,7 @@ class Told(logging.Handler):
     lines: list[str] = []  # noqa: RUF012 - one job, one list
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one."""
+        """Store a log record."""
         self.lines.append(f"{record.levelname} {record.getMessage()}")
 
 

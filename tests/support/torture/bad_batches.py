@@ -1,4 +1,4 @@
-"""Batches that spoil a training, and modules that they spoil."""
+"""Bad batches, and modules for training on bad batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GOOD, LOSS, GRADIENTS, INPUT, SPIKE = 0.0, 1.0, 2.0, 3.0, 4.0
 
 
 def batches(n: int, bad: dict[int, float] | None = None) -> list[Any]:
-    """Make (inputs, targets, kind) batches; ``bad`` says which of them are, and in what way."""
+    """Return (inputs, targets, kind) batches; ``bad`` maps an index to the kind of bad batch."""
     generator = torch.Generator().manual_seed(0)
     made = []
     for index in range(n):
@@ -54,7 +54,7 @@ def loader(made: list[Any]) -> DataLoader[Any]:
 
 
 def spoiled(loss: torch.Tensor, kind: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the loss of a batch of some kind: bad itself, or only its gradients."""
+    """Return the loss of a batch by kind: a bad loss, or a loss with bad gradients."""
     if kind == LOSS:
         return loss + float("nan")
     if kind == GRADIENTS:
@@ -63,7 +63,7 @@ def spoiled(loss: torch.Tensor, kind: torch.Tensor, weight: torch.Tensor) -> tor
 
 
 class BadModule(TinyModule):
-    """Trains on such batches, with any optimizer; ``seen`` counts the batches."""
+    """A module for bad batches with any optimizer; ``seen`` counts the batches."""
 
     def __init__(self, make: Any = None) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class NormModule(BadModule):
 
 
 class NormModel(nn.Module):
-    """A model of mmcv's protocol for such batches."""
+    """A model with mmcv's interface for bad batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def train_step_module(make: Any = None) -> TrainStepModule:
 
 
 class Spoiled(TinyModule):
-    """Has a bad loss in one step, and in none after it; returns and logs its parts."""
+    """A module with a bad loss in a single step, which returns and logs the parts of the loss."""
 
     def __init__(self, step: int, value: float = float("nan"), validates: bool = False) -> None:
         super().__init__(lr=0.0)

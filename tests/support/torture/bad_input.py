@@ -23,14 +23,14 @@ tried: Counter[str] = Counter()
 
 
 def tries(number: int = 200, *, data_file: bool = False) -> Any:
-    """Try a property with so many inputs, the same in every run.
+    """Try a property with a number of inputs, the same inputs in every run.
 
-    ``BAD_INPUT_TRIES=20`` tries twenty times as many, drawn anew.
+    ``BAD_INPUT_TRIES=20`` draws twenty times as many new inputs.
 
     Args:
-        number: How many.
-        data_file: Whether the input is a file that may be damaged or a stranger's. ``make torture``
-            sets ``DATA_FILE_TRIES=20000``, and tries so many of these, drawn anew.
+        number: Number of inputs.
+        data_file: Whether the input is a file that may be damaged or hostile. ``make torture`` sets
+            ``DATA_FILE_TRIES=20000`` and draws as many new files.
     """
     times = int(os.environ.get("BAD_INPUT_TRIES", "1"))
     more = int(os.environ.get("DATA_FILE_TRIES", "0")) if data_file else 0
@@ -75,7 +75,7 @@ def odd() -> Any:
 
 
 def plausible(hint: str) -> Any:
-    """Draw what a type hint allows, in range or not."""
+    """Draw a value of the hinted type, in range or not."""
     found = {
         "int": st.sampled_from([*range(-2, 5), 10**30, HUGE]) | st.integers(),
         "float": st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0, 2.0, -0.5, 1e308]) | st.floats(),
@@ -93,7 +93,7 @@ def plausible(hint: str) -> Any:
 
 
 def arguments_of(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the arguments of a hook with their type hints, those passed on to a base included."""
+    """Yield a hook's arguments and type hints, including arguments passed on to a base class."""
     seen: set[str] = set()
     for cls in HOOKS.module_dict[name].__mro__:
         if "__init__" not in vars(cls) or not cls.__module__.startswith("lightning_hooks"):

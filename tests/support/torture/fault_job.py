@@ -42,7 +42,7 @@ def fault(job: Callable[..., None]) -> Callable[..., None]:
 
 
 def mount(directory: str, options: str, flags: int = 0) -> None:
-    """Mount a small disk, in a namespace of this process's own that goes with it."""
+    """Mount a small disk in a namespace that exists as long as the process."""
     libc = ctypes.CDLL(None, use_errno=True)
     new_user, new_mounts = 0x10000000, 0x00020000
     if not flags and libc.unshare(new_mounts) and libc.unshare(new_user | new_mounts):
@@ -60,7 +60,7 @@ def remount(directory: str, options: str, read_only: bool = False) -> None:
 
 
 def can_mount() -> bool:
-    """Return whether this machine permits mounts."""
+    """Return whether the machine permits mounts."""
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def train(directory: str, **arguments: Any) -> None:
 
 
 def check_goes_on(directory: str, whole: str, **arguments: Any) -> None:
-    """The run, resumed, ends as the one that nothing happened to."""
+    """Check that the resumed run equals the undisturbed run."""
     train(directory, **arguments)
     found, end = last_of(Path(directory)), last_of(Path(whole))
     assert found.keys() == end.keys()

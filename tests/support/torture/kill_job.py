@@ -1,4 +1,4 @@
-"""Train in a process that is to be killed. The argument is a JSON object of those of ``train``."""
+"""Train in a process to be killed. The argument is a JSON object of the arguments of ``train``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERRUPTED = 3
 
 
 class Module(TinyNormModule):
-    """With dropout, so that the random state matters, and large enough to be seen being written."""
+    """A module with dropout, which depends on the random state, and with a slow-to-write buffer."""
 
     def make_net(self) -> torch.nn.Module:
         return torch.nn.Sequential(super().make_net(), torch.nn.Dropout(0.2))
@@ -63,9 +63,9 @@ class Witness(Callback):
 
 
 class Interrupts(Callback):
-    """Sends this process a signal: before the first epoch, in a save, or in a validation.
+    """Sends a signal to the process before the first epoch, in a save, or in a validation.
 
-    In a validation the average is in the model; in a save the file is there in part.
+    In a validation the model has the average; in a save the file is partially written.
     """
 
     def __init__(self, place: str, number: int) -> None:
@@ -130,13 +130,13 @@ def train(
 
 
 def ignore_signals() -> None:
-    """Let the process come to its end."""
+    """Ignore signals, so the process can end normally."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 def work(jobs: Mapping[str, Callable[..., None]], job: str = "train", **arguments: Any) -> None:
-    """Do a job and end as a process of its own does: threads are waited for."""
+    """Run a job and exit as a separate process does, after all threads."""
     # what a shell starts in the background ignores Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1

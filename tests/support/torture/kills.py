@@ -1,4 +1,4 @@
-"""Kill training processes at random moments, resume them, and check the files that remain."""
+"""Kill training processes at random moments, resume, and check the remaining files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOREIGN = {
 
 
 class JobStarter:
-    """Starts processes that do a job, one at a time.
+    """Starts the processes of a job, one at a time.
 
     Args:
         job: The name of the job's module.
@@ -44,14 +44,14 @@ class JobStarter:
         self.job = job
 
     def start(self, **arguments: Any) -> int:
-        """Start one; return its id."""
+        """Start a process; return the process id."""
         command = ["-m", self.job, json.dumps(arguments)]
         self.process = forks.start(command, environment(), Path(os.devnull), ROOT)
         assert self.process.pid is not None
         return self.process.pid
 
     def answer(self) -> int:
-        """Wait for its end; return its exit status, minus the signal that has killed it."""
+        """Wait for the end of the process; return the exit status, negative for a signal."""
         code = forks.exit_code(self.process)
         assert code is not None
         return code
@@ -66,11 +66,11 @@ def is_running(pid: int) -> bool:
 
 
 class Victim:
-    """A run that is killed again and again in one directory, and the one that never was.
+    """A repeatedly killed run in one directory, and an uninterrupted run to compare with.
 
     Args:
-        path: Where the directories of both are.
-        arguments: Those of ``kill_job.train``.
+        path: The parent of both runs' directories.
+        arguments: The arguments of ``kill_job.train``.
     """
 
     def __init__(self, path: Path, **arguments: Any) -> None:
@@ -91,7 +91,7 @@ class Victim:
         self.witness = torch.load(self.whole / "witness.pt", weights_only=True)
 
     def error(self, directory: Path | None = None) -> str:
-        """The error that the process has raised."""
+        """Return the error raised in the process."""
         path = (directory or self.directory) / "error.txt"
         return path.read_text() if path.exists() else "nothing was raised"
 
@@ -114,13 +114,13 @@ class Victim:
         return self.starter.start(directory=str(self.directory), **self.arguments, **more)
 
     def interrupt(self, number: int, wait: float, pause: float, *, in_write: bool) -> bool:
-        """Start or resume, send a signal after a while; return whether it came in time.
+        """Start or resume, then send a signal; return whether the signal came before the end.
 
         Args:
             number: The signal.
-            wait: Seconds until then.
-            pause: Seconds after the beginning of a write, with ``in_write``.
-            in_write: Whether a write is waited for.
+            wait: Seconds until the signal.
+            pause: Seconds between the start of a write and the signal, with ``in_write``.
+            in_write: Whether to wait for a write.
         """
         pid = self._start()
         start, left = time.monotonic(), self.temporaries()
@@ -153,7 +153,7 @@ class Victim:
         assert status in expected, (status, self.error())
 
     def temporaries(self) -> set[tuple[str, int]]:
-        """Files that are being written, and those that a kill has left: names and numbers."""
+        """Return the name and inode of each temporary file, in use or left by a kill."""
         with os.scandir(self.directory) as found:
             return {
                 (entry.name, entry.inode())
@@ -162,13 +162,13 @@ class Victim:
             }
 
     def finish(self) -> None:
-        """Resume, and let it come to its end."""
+        """Resume the run and let the run end."""
         self._start()
         assert self.starter.answer() == 0, self.error()
         self.check_end()
 
     def check_survivors(self) -> None:
-        """Check the files that a kill has left."""
+        """Check the files left by a kill."""
         files = self.files()
         # the old one goes when the new one is there: between the two is one more
         assert len(files) <= kill_job.KEPT + 1, files
@@ -189,7 +189,7 @@ class Victim:
         self.check_foreign()
 
     def files(self) -> set[str]:
-        """The checkpoints that are ours."""
+        """Return the names of the run's checkpoints."""
         found = {p.name for p in self.directory.glob("*_*.pth") if not p.is_symlink()}
         return found - FOREIGN.keys()
 
@@ -200,7 +200,7 @@ class Victim:
             assert self._stat(name) == self._placed[name]
 
     def check_end(self) -> None:
-        """Check that the resumed run equals the uninterrupted one, and clear the directory."""
+        """Check that the resumed run equals the uninterrupted run, and clear the directory."""
         found = last_of(self.directory)
         assert found.keys() == self.end.keys()
         different = [key for key in found if not same(found[key], self.end[key])]
@@ -218,7 +218,7 @@ class Victim:
 
 
 def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> None:
-    """Kill a run so many times, a third of them in a write, and let it end."""
+    """Kill a run the given number of times, a third of them in a write, then finish the run."""
     killed, before = 0, victim.tally["in a write"]
     while killed < kills:
         in_write = 3 * (victim.tally["in a write"] - before) <= killed  # again, if one has missed
@@ -229,7 +229,7 @@ def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> Non
 
 
 def last_of(directory: Path) -> dict[str, Any]:
-    """The end of a run: weights, average, optimizer, rates, what was to be averaged."""
+    """Return the final state of a run: weights, average, optimizer, loops and the log buffer."""
     checkpoint = torch.load(str(newest_valid(directory)), weights_only=True)
     assert checkpoint["meta"]["epoch"] == kill_job.EPOCHS
     ((log_buffer,),) = checkpoint["lightning_hooks"]["log_buffer"]
@@ -243,7 +243,7 @@ def last_of(directory: Path) -> dict[str, Any]:
 
 
 def flatten(value: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested dicts and lists by their paths."""
+    """Return the values of nested dicts and lists by path."""
     if isinstance(value, dict):
         return {k: v for key, x in value.items() for k, v in flatten(x, f"{name}.{key}").items()}
     if isinstance(value, (list, tuple)):
@@ -257,7 +257,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check_interrupted(victim: Victim) -> None:
-    """Raw weights, of before or after the step it came in, and all that was logged."""
+    """Check the raw weights, from before or after the interrupted step, and the logged lines."""
     path = victim.directory / "weights.pt"
     if not path.exists():  # it came before the fit, or after
         return
