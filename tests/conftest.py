@@ -42,7 +42,7 @@ importlib.import_module("support.forks")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs more than the installed release of Lightning has."""
+    """Skip tests of features that the installed Lightning lacks."""
     from support.lightning_releases import what_it_lacks
 
     for item in items:
@@ -85,7 +85,7 @@ def forked_checks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _alone_again() -> Iterator[None]:
-    """Forget what Lightning has left for further processes: those of another test would obey."""
+    """Remove Lightning's environment variables and the clients' global state after each test."""
     yield
     ranks = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
     for name in (*ranks, "PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
@@ -100,7 +100,7 @@ def _alone_again() -> Iterator[None]:
 
 @pytest.fixture
 def nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients find neither settings nor keys, and see that they leave no files around."""
+    """Hide the user's settings and keys from clients, and keep files of clients in ``tmp_path``."""
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     for name in ("WANDB_API_KEY", "WANDB_DIR", "MLFLOW_TRACKING_URI", "NEPTUNE_DATA_DIRECTORY"):
@@ -119,7 +119,7 @@ def _quick_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _quicken_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a task end at once, not when its reporter and its search for packages are done."""
+    """Shorten the end of a ClearML task, which waits for its reporter and a package search."""
     try:
         with warnings.catch_warnings():  # of its imports
             warnings.simplefilter("ignore")
@@ -139,7 +139,7 @@ def _quicken_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def empty_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow's: making one takes seconds, copying it does not."""
+    """An empty MLflow database to copy, because creating a database takes seconds."""
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     with warnings.catch_warnings():  # of MLflow about SQLAlchemy; none of ours
         warnings.simplefilter("ignore")
@@ -151,7 +151,7 @@ def empty_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def work(tmp_path: Path, empty_db: Path) -> Path:
-    """A work dir with that database."""
+    """A work dir with an empty MLflow database."""
     (tmp_path / "work").mkdir()
     shutil.copy(empty_db, tmp_path / "work" / "mlflow.db")
     return tmp_path / "work"
@@ -161,10 +161,10 @@ def work(tmp_path: Path, empty_db: Path) -> Path:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip what needs a package that is not installed, or a resume that Lightning cannot do.
+    """Skip tests without an installed package, and resumes that the installed Lightning cannot do.
 
-    The wheel is tested without extras too. Only where a test imports a package, or a hook or the
-    command says in its own words that it needs it: any other import that fails is an error.
+    The wheel is also tested without extras. Only a failing import in a test, or the message of a
+    hook or the command, skips the test; any other failing import is an error.
     """
     report = yield
     if call.excinfo is None:

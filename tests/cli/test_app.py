@@ -1,4 +1,4 @@
-"""``lightning-hooks``: what it is told to do, it does or explains."""
+"""``lightning-hooks`` runs each command or explains the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines and files of any content: one line of error, or what was asked for."""
+"""Arbitrary command lines and files: the requested output, or a one-line error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ keys = st.sampled_from(["loss", "lr", "acc", *CODE]) | text
 
 @st.composite
 def command_lines(draw: Any) -> list[str]:
-    """Draw a command with arguments that are plausible, odd, too many or too few."""
+    """Draw a command line with plausible or odd arguments, too many or too few."""
 
     def some(*options: tuple[str, Any]) -> list[str]:
         drawn = [[name, draw(value)] for name, value in options if draw(st.integers(0, 2)) == 0]
@@ -71,7 +71,7 @@ def command_lines(draw: Any) -> list[str]:
 
 
 def damaged(draw: Any, lines: list[bytes]) -> bytes:
-    """Join lines, some of them cut off, with a flipped bit, or replaced by others."""
+    """Join lines after flipping bits in, or replacing, up to two lines."""
     lines = list(lines)
     for _ in range(draw(st.integers(0, 2))):
         at = draw(st.integers(0, len(lines) - 1))
@@ -128,7 +128,7 @@ def tree(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a work dir, which is the current one, and what is not ours beside it."""
+    """Yield a folder with foreign files and a work dir, which is the current directory."""
     folder = tmp_path_factory.mktemp("cli").resolve()
     (folder / "victim").mkdir()
     (folder / "victim" / "x").write_text("mine")
@@ -164,7 +164,7 @@ OURS = (
 
 
 def run(above: Path, words: list[str]) -> int:
-    """Run a command line; check that it ends as documented, and changes nothing else."""
+    """Run a command line; check the documented exit code and the absence of other changes."""
     before = tree(above)
     out, error = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     error.reconfigure(errors="backslashreplace")  # as Python's own

@@ -1,4 +1,4 @@
-"""``lightning-hooks check`` of hook files: dialects, points, and imports that fail."""
+"""``lightning-hooks check`` of hook files: dialects, points, and failing imports."""
 
 from __future__ import annotations
 

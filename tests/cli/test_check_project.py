@@ -1,4 +1,4 @@
-"""``lightning-hooks check`` of a whole project: the verdict on its training."""
+"""``lightning-hooks check`` of a whole project: whether the training starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lightning-hooks convert``: what it prints runs, and makes the same hooks."""
+"""``lightning-hooks convert``: the printed code runs and creates the same hooks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ custom_hooks = [dict(type="OfTheScript")]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project whose hooks are registered by what its training script imports."""
+    """Create a project whose training script imports the registered hooks."""
     for name, text in {
         "configs/net.py": CONFIG,
         "tools/train.py": "import own_lab.hooks\nif __name__ == '__main__':\n    1 / 0",

@@ -1,4 +1,4 @@
-"""``lightning-hooks convert --to script``: what it prints trains a project of mmcls's kind."""
+"""``lightning-hooks convert --to script``: the printed script trains an mmcls project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lightning-hooks plot RUN``: what finished runs have logged."""
+"""``lightning-hooks plot RUN``: plots of the logs of finished runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lightning-hooks report RUN``: one page of a run that opens anywhere."""
+"""``lightning-hooks report RUN``: a self-contained HTML page of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def report(*arguments: Any) -> int:
 
 
 class Page(html.parser.HTMLParser):
-    """The tags, the addresses and the texts of a page; fails on tags that do not match."""
+    """Parses the tags, addresses and texts of a page; fails on unbalanced tags."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the work directory of a run with all that a report shows."""
+    """Return the work dir of a run with all contents of a report."""
     folder = tmp_path_factory.mktemp("runs") / "digits <1>"
     hooks = [
         StepLrUpdaterHook(step=[1]),

@@ -1,4 +1,4 @@
-"""Configs, names and config files of any content: what is wrong is said, and by name."""
+"""Arbitrary configs, names and config files: the error names the bad item."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def said(error: BaseException) -> str:
 
 @st.composite
 def configs(draw: Any) -> tuple[dict[str, Any], str]:
-    """Draw a config in which one item, or a part of one, is odd, and its name."""
+    """Draw a config with an odd item or part of an item, and the item's name."""
     key = draw(st.sampled_from(sorted(set(KEYS) - {"work_dir"})))
     config = json.loads(json.dumps(GOOD))
     inside = isinstance(config.get(key), dict) and draw(st.booleans())

@@ -1,4 +1,4 @@
-"""``LIGHTNING_HOOKS_CONFIG=hooks.yaml``: hooks for scripts that do not name this package."""
+"""``LIGHTNING_HOOKS_CONFIG=hooks.yaml`` adds hooks to scripts without an import of this package."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(*callbacks: Any, **length: int) -> L.Trainer:
-    """Run a script that knows nothing of hooks, or has some of its own."""
+    """Train as a script without hooks, or with the given callbacks."""
     options = {f"enable_{name}": False for name in ("checkpointing", "model_summary")}
     options |= {"enable_progress_bar": False, "logger": False}
     trainer = L.Trainer(

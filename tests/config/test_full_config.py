@@ -1,4 +1,4 @@
-"""A whole mmcv config, or its file, becomes an adapter with its Trainer arguments, and trains."""
+"""A whole mmcv config or config file becomes an adapter with Trainer arguments, and trains."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_trainer_kwargs(config: dict[str, Any], kwargs: dict[str, Any]) -> None:
 
 
 class Judged(EvalHook):
-    """Notes after how many iterations it has evaluated."""
+    """Records the iterations of the evaluations."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -368,7 +368,7 @@ def test_arguments_for_a_data_set_are_named_without_a_loader() -> None:
 
 
 class Fp16OptimizerHook(OptimizerHook):
-    """Takes the arguments of the hook of that name."""
+    """A stub with the arguments of the hook of the same name."""
 
     def __init__(self, loss_scale: Any = 512.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -376,7 +376,7 @@ class Fp16OptimizerHook(OptimizerHook):
 
 
 class GradientCumulativeFp16OptimizerHook(Fp16OptimizerHook):
-    """Takes the arguments of the hook of that name."""
+    """A stub with the arguments of the hook of the same name."""
 
     def __init__(self, cumulative_iters: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""Hooks from Hydra's configs: the page docs/guides/hydra.md, and lists that are OmegaConf's."""
+"""Hooks in Hydra configs: docs/guides/hydra.md and OmegaConf lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks from a LightningCLI's YAML, alone and hosted, and what its help says of them."""
+"""Hooks in LightningCLI's YAML, bare and in an adapter, and the help texts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Data(LightningDataModule):
 
 
 def train(config: Path, root: Path, monkeypatch: Any, **options: Any) -> LightningCLI:
-    """Run ``fit`` with a config in a directory; the config as it is understood is saved there."""
+    """Run ``fit`` with a config in a directory, where LightningCLI saves the parsed config."""
     arguments = ["fit", "--config", str(config), f"--trainer.default_root_dir={root}"]
     monkeypatch.setattr("sys.argv", ["train.py", *arguments])
     root.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def train(config: Path, root: Path, monkeypatch: Any, **options: Any) -> Lightni
 
 
 def shown_by_help(name: str, capsys: Any) -> dict[str, str]:
-    """Return what ``--callbacks.help NAME`` says of each argument, in one line."""
+    """Return the one-line help of each argument from ``--callbacks.help NAME``."""
     with pytest.raises(SystemExit):
         parser().parse_args([f"--callbacks.help=lightning_hooks.{name}"])
     entries = re.split(r"^  --callbacks\.(\w+)(?: |,|$)", capsys.readouterr().out, flags=re.M)[1:]

@@ -1,4 +1,4 @@
-"""mmcv's config dicts become an adapter with its Trainer arguments."""
+"""mmcv's config dicts become an adapter with Trainer arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cvpods of 2021 and of its main branch, under their own runner and here: the same numbers."""
+"""cvpods of 2021 and of the main branch give equal numbers in cvpods' runner and in a Trainer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCHES = 3
 
 
 class Losses(TinyModule):
-    """Returns its losses by name, and logs nothing."""
+    """A module that returns losses by name and logs nothing."""
 
     def named_losses(self, batch: Any) -> dict[str, torch.Tensor]:
         x, y = batch
@@ -40,7 +40,7 @@ class Losses(TinyModule):
 
 @pytest.fixture(params=GENERATIONS)
 def library(request: Any, monkeypatch: Any) -> Any:
-    """The library of a generation: its engine and its events."""
+    """Import the engine and the events of a cvpods generation."""
     events = load_as(monkeypatch, "cvpods.utils.dump.events", f"cvpods_events_{request.param}")
     engine = load_as(monkeypatch, "cvpods.engine", "cvpods_engine")
     return engine, events
@@ -51,7 +51,7 @@ def clip(parameters: Any) -> None:
 
 
 def trace_of(base: type) -> Any:
-    """Return a hook that records counters and weights at its points."""
+    """Return a hook that records counters and weights at each point."""
 
     def noting(point: str) -> Any:
         def method(self: Any) -> None:

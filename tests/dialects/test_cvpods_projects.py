@@ -1,4 +1,4 @@
-"""Hooks of users of cvpods, as they are, in a Trainer."""
+"""Unchanged hooks of cvpods users in a Trainer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP = partial(cvpods.OptimizationHook, accumulate_grad_steps=1)
 
 
 def by_hand(change: Any, steps: int = 6) -> TinyModule:
-    """Return a module trained by a plain loop, in which ``change`` makes a step."""
+    """Return a module trained in a plain loop; ``change`` sets the gradients of each step."""
     module = TinyModule()
     optimizer = module.configure_optimizers()
     batches = [*make_loader(3)] * 2

@@ -183,7 +183,7 @@ def test_the_table_of_stages_has_the_users_class(tmp_path: Path) -> None:
 
 
 class Losses(TinyModule):
-    """Returns losses by name, logs one scalar and puts another."""
+    """A module that returns losses by name, logs one scalar and stores another scalar."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         cls, box = self.loss(batch), 2 * self.loss(batch)
@@ -442,7 +442,7 @@ def test_beside_mmcvs_hooks(tmp_path: Path) -> None:
 
 
 class ByName(TinyModule):
-    """Its inner model returns losses by name, as detectron2's."""
+    """A module whose inner model returns losses by name, as in detectron2."""
 
     class Inner(torch.nn.Module):
         def __init__(self, net: torch.nn.Module) -> None:
@@ -481,7 +481,7 @@ def test_hooks_that_run_the_model_on_other_data(tmp_path: Path) -> None:
 
 
 class Keeps(d2.HookBase):
-    """Keeps what is in the storage at the end."""
+    """Records the storage's latest values at the end."""
 
     def after_train(self) -> None:
         self.latest = self.trainer.storage.latest()

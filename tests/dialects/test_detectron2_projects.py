@@ -1,4 +1,4 @@
-"""Hooks of projects on detectron2, as they are, in a Trainer."""
+"""Unchanged hooks of detectron2 projects in a Trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The hooks, whose imports of detectron2 get our classes."""
+    """Import the projects' hooks with the dialect in place of detectron2."""
     for name, attributes in {
         "detectron2": {},
         "detectron2.engine": {"hooks": d2},
@@ -125,7 +125,7 @@ def test_gradients_and_images_reach_the_writer(project: Any, tmp_path: Path) -> 
 
 
 class Net(TinyModule):
-    """Returns its losses by name, as detectron2's models do."""
+    """A module that returns losses by name, as detectron2's models."""
 
     def forward(self, batch: Any) -> dict[str, torch.Tensor]:
         return {"loss_square": self.loss(batch)}

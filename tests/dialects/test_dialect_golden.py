@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
 
 class Quiet(TinyModule):
-    """Returns its loss and logs nothing while it trains."""
+    """A module that returns the loss and logs nothing in training."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         return self.loss(batch)

@@ -272,7 +272,7 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
 
 
 def test_a_hook_writes_into_a_new_work_dir(tmp_path: Path) -> None:
-    """As with mmcv, whose runner makes the folder."""
+    """mmcv's runner also creates the folder."""
 
     class Notes:
         def before_run(self, runner: Any) -> None:

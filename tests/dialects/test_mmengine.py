@@ -124,7 +124,7 @@ def test_a_hook_that_stops_and_one_that_changes_the_data(tmp_path: Path) -> None
 
 
 class Shadow(Hook):
-    """Keeps a copy of the weights, and has it in the model's place in checkpoints."""
+    """Puts a copy of the weights in place of the model in checkpoints."""
 
     def before_run(self, runner: Any) -> None:
         self.copy = {k: v.clone() for k, v in runner.model.state_dict().items()}
@@ -186,7 +186,7 @@ def test_weights_in_a_checkpoint_have_the_names_of_the_inner_model(tmp_path: Pat
 
 
 class Save:
-    """An mmcv hook beside it."""
+    """An mmcv hook next to MMEngine hooks."""
 
     def after_train_epoch(self, runner: Any) -> None:
         runner.trainer.save_checkpoint(Path(runner.work_dir) / "a.ckpt")
@@ -432,7 +432,7 @@ def test_a_hook_that_is_registered_is_built_from_a_config(tmp_path: Path) -> Non
 
 
 class Factor:
-    """A scheduler that Lightning knows nothing of."""
+    """A scheduler unknown to Lightning."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer, self.count = optimizer, 0
@@ -629,7 +629,7 @@ def test_the_loops_are_told_apart_as_mmengines(
 
 
 def test_log_vars_are_the_outputs_of_a_step(tmp_path: Path) -> None:
-    """mmengine's steps return their ``log_vars``, which its ``RuntimeInfoHook`` records."""
+    """MMEngine's ``RuntimeInfoHook`` records the ``log_vars`` returned by a step."""
 
     class Records(Hook):
         def after_train_iter(self, runner: Any, batch_idx: int, **of_step: Any) -> None:

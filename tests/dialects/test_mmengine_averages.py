@@ -1,4 +1,4 @@
-"""MMEngine's ``EMAHook`` in a config: its average, from the hooks of this package."""
+"""MMEngine's ``EMAHook`` in a config becomes an average of this package."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_average_is_mmengines(arguments: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_the_average_of_mmdet_and_mmpose() -> None:
-    """Its first update, a copy there, has a weight of almost 1 here."""
+    """The first update, a copy in mmdet, has a weight of almost 1."""
     given = {"momentum": 0.0001, "gamma": 1000, "begin_epoch": 3, "priority": 49}
     hooks = hooks_from_config(config(ema_type="mmdet.ExpMomentumEMA", **given))
     made, priority = hooks.configs[-1]

@@ -109,7 +109,7 @@ def test_an_iterator_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 class Again(Hook):
-    """A second pass, as mmpretrain's EMAHook makes one: with the weights of before the run."""
+    """Validates a second time with the initial weights, as mmpretrain's EMAHook."""
 
     def __init__(self, point: str, whole: bool) -> None:
         self.point, self.whole = point, whole
@@ -181,7 +181,7 @@ STEP = (("before", 2), ("after", False))
 
 
 def loss_at(weights: dict[str, torch.Tensor], loader: Any) -> float:
-    """Return the mean loss of these weights on the validation data."""
+    """Return the mean loss of given weights on the validation data."""
     module = TinyModule()
     module.load_state_dict(weights)
     losses = [module.loss(batch).item() for batch in loader]
@@ -299,7 +299,7 @@ class ByLoader(TinyModule):
 
 
 class RunsAgain(Hook):
-    """Runs the validation again at one of its points; notes the batches and the metrics."""
+    """Runs the validation again at one of its points; records the batches and metrics."""
 
     def __init__(self, point: str) -> None:
         self.point = point
@@ -371,7 +371,7 @@ class Net(nn.Module):
 
 
 class Doubled(nn.Module):
-    """As mmengine's BaseTTAModel: a model around the tested one."""
+    """A model wrapped around the tested model, as MMEngine's BaseTTAModel."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -462,7 +462,7 @@ for _point in (*Hook.stages,):
 
 
 def expected(by_epoch: bool) -> list[tuple[str, bool]]:
-    """What mmengine 0.10.7 shows, as tests/sister_code compares with it."""
+    """Return the calls of MMEngine 0.10.7, which tests/sister_code compares with real MMEngine."""
     val = [("before_val", True), ("before_val_epoch", True)]
     val += 2 * [("before_val_iter", False), ("after_val_iter", False)]
     val += [("after_val_epoch", False), ("after_val", False)]

@@ -1,4 +1,4 @@
-"""Hooks of projects on MMEngine, as they are, in a Trainer."""
+"""Unchanged hooks of MMEngine projects in a Trainer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The hooks, whose imports of mmengine get our classes."""
+    """Import the projects' hooks with the dialect in place of MMEngine."""
     for name, attributes in {
         "mmengine": {},
         "mmengine.hooks": {"Hook": mmengine.Hook},

@@ -61,7 +61,7 @@ def test_what_no_hook_follows_is_told(schedulers: Any, message: str) -> None:
 
 
 def test_a_type_may_be_a_class() -> None:
-    """As in a config that imports the class."""
+    """A config that imports the class has a class as ``type``."""
     of_class = {**STEPS, "type": type("MultiStepLR", (), {})}
     expected = hooks_of_param_scheduler(STEPS, max_epochs=12)
     assert hooks_of_param_scheduler(of_class, max_epochs=12) == expected

@@ -1,4 +1,4 @@
-"""Pet's hooks in a Trainer, and its timers of a test."""
+"""Pet's hooks and test timers in a Trainer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no .(val|test)_dataloader
 
 
 class Own(TinyNormModule):
-    """Its optimizer is there from the beginning, as Pet's hooks want it."""
+    """A module that creates its optimizer in the constructor, as Pet's hooks require."""
 
     def __init__(self) -> None:
         super().__init__()

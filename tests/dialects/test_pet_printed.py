@@ -23,7 +23,7 @@ MAX_ITER = EPOCHS * BATCHES
 
 
 class Own(TinyNormModule):
-    """Its optimizer is there from the beginning, as Pet's hooks want it."""
+    """A module that creates its optimizer in the constructor, as Pet's hooks require."""
 
     def __init__(self) -> None:
         super().__init__()

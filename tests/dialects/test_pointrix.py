@@ -85,7 +85,7 @@ def test_a_hook_that_reads_groups_model_and_losses(tmp_path: Path) -> None:
 
 
 class Scene(Named):
-    """Its validation step returns metrics, an image and a name."""
+    """A module whose validation step returns metrics, an image and a name."""
 
     point_cloud = range(7)
 

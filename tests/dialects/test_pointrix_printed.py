@@ -1,4 +1,4 @@
-"""pointrix's printed LogHook, the logger that it writes to, and the files that pointrix loads."""
+"""pointrix's published LogHook, its logger, and checkpoints for pointrix's loader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
 
 class Scene(TinyModule):
-    """Its groups have names, and its validation step returns metrics, an image and a name."""
+    """A module with named groups, whose validation step returns metrics, an image and a name."""
 
     point_cloud = range(7)
 
@@ -39,7 +39,7 @@ fit = partial(training.fit, module=Scene, dialect="pointrix", val=2, batches=3)
 
 @pytest.fixture
 def printed(monkeypatch: Any) -> Any:
-    """The printed hook, registered in place of this package's for one test."""
+    """Register pointrix's published hook in place of this package's hook for one test."""
     monkeypatch.setattr(pointrix.HOOK_REGISTRY, "_classes", {**pointrix.HOOK_REGISTRY._classes})
     monkeypatch.setitem(sys.modules, "pointrix", pointrix)
     return load_as(monkeypatch, "pointrix_project", "pointrix_printed")
@@ -119,7 +119,7 @@ def test_a_logger_that_a_hook_assigns_is_seen_by_the_others(tmp_path: Path) -> N
 
 
 class Loads:
-    """Loads a file as pointrix's trainer: each entry into what has its name."""
+    """Loads a file as pointrix's trainer does: each entry into the attribute of the same name."""
 
     def __init__(self) -> None:
         self.global_step = 0

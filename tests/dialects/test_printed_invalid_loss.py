@@ -62,7 +62,7 @@ BARE, OBJECT, CONFIG = "bare", "object", "config"
 
 
 class TurnsBad(NoValidation):
-    """Its loss is infinite from a step on."""
+    """A module with an infinite loss from a given step on."""
 
     first_bad = 2
 

@@ -46,7 +46,7 @@ def test_checkpointer_loads_model_and_checkpointables(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_saves_nothing_deletes_nothing(tmp_path: Path) -> None:
-    """On it ``last_checkpoint`` may still name an older file, such as the best."""
+    """On a rank without files, ``last_checkpoint`` may name an older file, such as the best."""
     writing = d2.Checkpointer(TinyModule(), str(tmp_path))
     other = d2.PeriodicCheckpointer(
         d2.Checkpointer(TinyModule(), str(tmp_path), save_to_disk=False), 1, max_to_keep=1

@@ -1,4 +1,4 @@
-"""What hooks of detectron2, cvpods and Pet have in common in a Trainer."""
+"""Common features of the hooks of detectron2, cvpods and Pet in a Trainer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_precise_bn_says_that_its_iterator_has_ended(library: Any, tmp_path: Pat
 
 
 class Scheduled(TinyModule):
-    """Has its optimizer and scheduler from the beginning."""
+    """A module that creates its optimizer and scheduler in the constructor."""
 
     def __init__(self, interval: str = "step") -> None:
         super().__init__()

@@ -83,7 +83,7 @@ def test_a_users_own_writer(package: str, tmp_path: Path, port: int, monkeypatch
         library = load_as(monkeypatch, "cvpack2.utils.dump.events", "cvpods_events_2021")
 
     class PlotWriter(library.EventWriter):  # type: ignore[misc]
-        """As cvpack2 has one."""
+        """A writer as in cvpack2."""
 
         def __init__(self) -> None:
             self.viz = visdom.Visdom(

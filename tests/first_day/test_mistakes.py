@@ -1,4 +1,4 @@
-"""The mistakes of the first day: each is answered, before a step is trained, by what to write."""
+"""Beginners' mistakes: each error comes before the first step and says what to write."""
 
 from __future__ import annotations
 
@@ -469,7 +469,7 @@ ALONE: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
 
 
 def train(root: Path, hooks: list[Any], module: Any = TinyModule, **given: Any) -> TinyModule:
-    """Fit, and return the module; the arguments of ``fit`` are among those of the Trainer."""
+    """Fit and return the module; ``given`` has arguments of the Trainer and of ``fit``."""
     made = module()
     loaders = given.pop("train", make_loader(4)), given.pop("val", make_loader(1))
     path = given.pop("ckpt_path", None)

@@ -21,7 +21,7 @@ class Block(nn.Module):
 
 
 class BEiT(nn.Module):
-    """A vision transformer; the constructor knows it by its name."""
+    """A vision transformer; the optimizer constructor recognizes the class name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Swin(nn.Module):
 
 
 class ConvBlock(nn.Module):
-    """A block of a network of convolutions, with a depth-wise one."""
+    """A convolution block with a depth-wise convolution."""
 
     def __init__(self) -> None:
         super().__init__()

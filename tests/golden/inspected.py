@@ -1,4 +1,4 @@
-"""What calls and classes look like, as texts that can be compared."""
+"""Text forms of signatures and classes for comparison."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _default(value: Any) -> str:
 
 
 def members(cls: type) -> dict[str, str | None]:
-    """Return what a class has of mmcv's: a method's arguments, or ``(property)``, ``(value)``."""
+    """Return a class's members from mmcv: a method's arguments, ``(property)`` or ``(value)``."""
     found: dict[str, str | None] = {}
     for base in reversed(cls.__mro__):
         if not base.__module__.startswith("mmcv"):

@@ -12,14 +12,14 @@ SHORT = 160  # tensors up to this size are compared element by element
 
 
 class Classifier(nn.Module):
-    """Any image network with the two steps that mmcv's runners call."""
+    """An image network with the two steps of mmcv's runners."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
-        """Compute the loss of one batch and what is to be logged of it."""
+        """Return the loss of a batch and the values to log."""
         images, labels = data
         scores = self.network(images)
         loss = functional.cross_entropy(scores, labels)
@@ -31,7 +31,7 @@ class Classifier(nn.Module):
 
 
 def make_model(seed: int = 0, kind: str = "linear") -> Classifier:
-    """Make the "linear" or the "conv" model (one BatchNorm), the same on every machine."""
+    """Return the "linear" or the "conv" model (one BatchNorm), equal on every machine."""
     networks = {
         "linear": lambda: (nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 10)),
         "conv": lambda: (
@@ -75,7 +75,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
-    """Describe each parameter and buffer: all its values, or for a long one a summary."""
+    """Describe each parameter and buffer: all values, or a summary if there are many."""
     return {name: _describe(tensor) for name, tensor in model.state_dict().items()}
 
 

@@ -1,4 +1,4 @@
-"""Real mmcv 1.7.2, made to import on today's torch and to run without its sleeps."""
+"""Real mmcv 1.7.2, patched to import with current torch and to run without sleeps."""
 
 import importlib
 import logging
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 
 def _import_mmcv_runner() -> ModuleType:
-    """Import mmcv.runner, which imports torchvision but needs nothing of it here."""
+    """Import mmcv.runner, which imports torchvision without using it here."""
     # Dropped right after: libraries that find a torchvision expect a real one.
     sys.modules["torchvision"] = ModuleType("torchvision")
     try:
@@ -31,21 +31,21 @@ LoggerHook = mmcv_runner.LoggerHook
 
 
 class Idle(nn.Module):
-    """A model whose steps do nothing, for runs of which only the counters matter."""
+    """A model with empty steps, for runs whose counters alone matter."""
 
     def __init__(self, groups: int = 1) -> None:
         super().__init__()
         self.weights = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(groups))
 
     def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
-        """Return what mmcv's runner insists on."""
+        """Return the outputs required by mmcv's runner."""
         return {"loss": self.weights[0].sum(), "log_vars": {}, "num_samples": 1}
 
     val_step = train_step
 
 
 def make_runner(name: str, limit: int, model: nn.Module | None = None, **kwargs: Any) -> Any:
-    """Make the mmcv runner of that name with `limit` epochs or iterations."""
+    """Create the named mmcv runner with `limit` epochs or iterations."""
     model = Idle() if model is None else model
     kwargs.setdefault("optimizer", torch.optim.SGD(model.parameters(), lr=0.1))
     kwargs.setdefault("logger", silent_logger())
@@ -54,12 +54,12 @@ def make_runner(name: str, limit: int, model: nn.Module | None = None, **kwargs:
 
 
 def make_hook(config: dict[str, Any]) -> Any:
-    """Build a hook from a copy of its config, since mmcv empties the dict it is given."""
+    """Build a hook from a copy of its config, because mmcv empties the given dict."""
     return HOOKS.build(dict(config))
 
 
 def make_loaders(lengths: Sequence[int]) -> list[DataLoader]:
-    """Make one data loader of each length."""
+    """Return a data loader for each length."""
     return [DataLoader(range(length)) for length in lengths]
 
 
@@ -70,7 +70,7 @@ def run(runner: Any, loaders: list[DataLoader], workflow: Sequence[tuple[str, in
 
 
 def silent_logger() -> logging.Logger:
-    """Make a logger of its own, connected to nothing."""
+    """Return a new logger without output."""
     logger = logging.Logger("golden")
     logger.addHandler(logging.NullHandler())
     return logger

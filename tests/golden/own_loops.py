@@ -1,4 +1,4 @@
-"""Runners with a loop of their own, as old projects wrote them, on real mmcv or the stand-in."""
+"""Runners with custom loops, as in old projects, on real mmcv or the stand-in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Model(torch.nn.Module):
 
 
 class TwoStepsABatch(EpochBasedRunner):
-    """Trains on every second batch twice, the second time with more of it."""
+    """Trains twice on every second batch, the second time with a doubled batch."""
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         self.model.train()
@@ -65,7 +65,7 @@ class TwoStepsABatch(EpochBasedRunner):
 
 
 class LoopInRun(TwoStepsABatch):
-    """Has the workflow in its own ``run``."""
+    """Overrides ``run`` with a custom workflow."""
 
     def run(self, data_loaders: Any, workflow: Any, max_epochs: Any = None, **kwargs: Any) -> None:
         self._max_iters = self._max_epochs * len(data_loaders[0])
@@ -76,7 +76,7 @@ class LoopInRun(TwoStepsABatch):
 
 
 class OwnRunIter(LoopInRun):
-    """Names the values by their source, in its own ``run_iter``."""
+    """Overrides ``run_iter`` and renames the logged values."""
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         outputs = self.model.train_step(data_batch, self.optimizer, **kwargs)
@@ -138,14 +138,14 @@ def run(case: str, folder: Path) -> dict[str, Any]:
 
 
 def given(folder: Path) -> dict[str, Any]:
-    """Return what each runner is made with."""
+    """Return the constructor arguments of each runner."""
     logger = logging.getLogger("own_loops")
     logger.propagate = False
     return {"work_dir": str(folder), "logger": logger, "meta": {"seed": 0}}
 
 
 def register(runner: Any, lr_config: Any, by_epoch: bool, steps: bool = True) -> list[list[Any]]:
-    """Register the hooks, with an optimizer hook if it ``steps``; return the list of the calls."""
+    """Register the hooks, with an optimizer hook if ``steps``; return the list of calls."""
     runner.timestamp = "now"
     runner.register_training_hooks(
         lr_config,
@@ -173,7 +173,7 @@ def weights(model: torch.nn.Module) -> list[Any]:
 
 
 def left(folder: Path) -> dict[str, Any]:
-    """Return the names of the checkpoints that lie in a folder, and the rows of its log."""
+    """Return the names of the checkpoints in a folder and the rows of the log."""
     lines = (folder / "now.log.json").read_text().splitlines()
     times = "time", "data_time"
     return {
@@ -183,7 +183,7 @@ def left(folder: Path) -> dict[str, Any]:
 
 
 def run_on_rank(rank: int, folder: Path) -> None:
-    """Run all cases as one of two ranks; write what it found to ``{rank}.json``."""
+    """Run all cases as one of two ranks; write the results to ``{rank}.json``."""
     method = f"file://{folder}/store"
     distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=RANKS)
     found = {case: run(case, folder / case) for case in CASES}

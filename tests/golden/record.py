@@ -1,4 +1,4 @@
-"""Record what real mmcv does into the JSON files beside this one: `record.py [name ...]`."""
+"""Record real mmcv's behavior in the JSON files of this folder: `record.py [name ...]`."""
 
 import json
 import sys
@@ -32,13 +32,13 @@ WIDTH = 160
 
 
 def provenance() -> dict[str, str]:
-    """Say with what the numbers were made; local version labels differ between machines."""
+    """Return the versions behind the numbers; local version labels differ between machines."""
     versions = {name: version(name).split("+")[0] for name in ("mmcv", "torch", "numpy")}
     return {**versions, "command": COMMAND}
 
 
 def dumps(value: Any, indent: int = 0) -> str:
-    """Write JSON, one row of a table per line: break what is wide, but never a list of numbers."""
+    """Return JSON with one table row per line: break wide values, but never a list of numbers."""
     # Keys keep their order (the recorders are deterministic), for it has a meaning in log lines.
     line = json.dumps(value)
     items = list(value.values()) if isinstance(value, dict) else value

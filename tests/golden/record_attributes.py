@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can say, or in its place what the value is."""
+    """Return a JSON value as given, or a description of any other value."""
     if str(value).startswith(tempfile.gettempdir()):
         return "(path)"
     try:

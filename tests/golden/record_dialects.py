@@ -1,4 +1,4 @@
-"""Record what mmengine, mmdet 3.x, detectron2 and fvcore do; they come from PyPI."""
+"""Record the behavior of MMEngine, mmdet 3.x, detectron2 and fvcore, downloaded from PyPI."""
 
 import json
 import os
@@ -14,7 +14,7 @@ DOWNLOADS = HERE.parents[1] / ".old_code" / "sisters"
 
 
 def run(which: str) -> dict[str, Any]:
-    """Run all hooks in a process of their own; return what they did."""
+    """Run all hooks in a subprocess; return the results."""
     sys.path[:0] = [str(SISTERS), str(HERE.parent / "old_code")]
     from sister_packages import fetch
 

@@ -1,4 +1,4 @@
-"""Record when mmcv's EvalHook evaluates, what it calls best, and which rule it infers."""
+"""Record the evaluation times, best scores and inferred rules of mmcv's EvalHook."""
 
 import itertools
 import logging
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
 
 class Data:
-    """Two samples whose evaluation is a given list of scores."""
+    """A dataset of two samples whose ``evaluate`` returns the given scores in turn."""
 
     def __init__(self, key: str, scores: list[Any]) -> None:
         self.key, self.scores = key, iter(scores)
@@ -58,7 +58,7 @@ class Data:
 
 
 class Looks(EvalHook):
-    """Notes when it evaluates."""
+    """Records the times of evaluations."""
 
     def _do_evaluate(self, runner: Any) -> None:
         self.seen.append([runner.epoch, runner.iter])
@@ -83,7 +83,7 @@ def times(case: Table) -> list[list[int]]:
 
 
 def best(key: str, scores: list[Any], by_epoch: bool) -> dict[str, Any]:
-    """Return the best file that is left, what is known of it, and what was said."""
+    """Return the remaining best file, its entry in the meta, and the log messages."""
     said: list[str] = []
     logger = logging.Logger("golden")
     logger.addHandler(logging.NullHandler())
@@ -111,7 +111,7 @@ def best(key: str, scores: list[Any], by_epoch: bool) -> dict[str, Any]:
 
 
 def rule(key: str) -> str | None:
-    """Return the rule that is inferred; None for an error."""
+    """Return the inferred rule, or None for an error."""
     try:
         return str(EvalHook(DataLoader(range(2)), save_best=key).rule)
     except ValueError:

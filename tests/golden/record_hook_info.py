@@ -1,4 +1,4 @@
-"""Record mmcv's table of hooks by stage, with its priorities and its spaces."""
+"""Record mmcv's table of hooks by stage, with priorities and spaces."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ TEXT, EMA = {"type": "TextLoggerHook"}, {"type": "EMAHook"}
 
 
 def own(name: str, *overrides: str) -> dict[str, Any]:
-    """Describe a hook class that overrides just these methods."""
+    """Describe a hook class that overrides exactly the given methods."""
     return {"own": name, "overrides": overrides}
 
 
@@ -52,7 +52,7 @@ CASES = {
 
 
 def make(spec: dict[str, Any]) -> Any:
-    """Make a registered hook or one of our own."""
+    """Create a registered hook or a described hook."""
     if "own" not in spec:
         return make_hook(spec)
     methods = {point: lambda self, runner: None for point in spec["overrides"]}
@@ -60,7 +60,7 @@ def make(spec: dict[str, Any]) -> Any:
 
 
 def info(hooks: list[tuple[dict[str, Any], Any]]) -> str:
-    """Register the hooks and return the text about them."""
+    """Register the hooks; return the hook info."""
     runner = make_runner("EpochBasedRunner", 1)
     for spec, priority in hooks:
         runner.register_hook(make(spec), priority)
@@ -68,7 +68,7 @@ def info(hooks: list[tuple[dict[str, Any], Any]]) -> str:
 
 
 def record() -> dict[str, Any]:
-    """Record every case (the text as a list of its lines) and the names mmcv registers."""
+    """Record every case, with the text as a list of lines, and the names registered by mmcv."""
     cases = {
         name: {"hooks": hooks, "info": info(hooks).split("\n")} for name, hooks in CASES.items()
     }

@@ -1,4 +1,4 @@
-"""Record the names that mmcv's hooks have: of the class, and of what its methods set on a hook."""
+"""Record the names of mmcv's hooks: class attributes, and attributes set by methods."""
 
 import ast
 import inspect
@@ -9,7 +9,7 @@ import oracle
 
 
 def set_on_self(cls: type) -> set[str]:
-    """Return the attributes that a class's methods assign to ``self``."""
+    """Return the attributes assigned to ``self`` in a class's methods."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     stores = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return {

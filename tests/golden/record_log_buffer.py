@@ -10,14 +10,14 @@ KEYS = ("loss", "acc", "time", "sometimes")
 
 
 def draw_value(rng: random.Random) -> float:
-    """Draw a value of any size, seldom one that is not finite."""
+    """Draw a value of any size, rarely a non-finite value."""
     if rng.random() < 0.01:
         return rng.choice([float("nan"), float("inf"), float("-inf")])
     return rng.choice([rng.uniform(-1, 1), 10 ** rng.uniform(-12, 12), rng.randint(0, 9)])
 
 
 def draw_calls(rng: random.Random) -> list[list[Any]]:
-    """Draw calls on a buffer: mostly updates, with averages and clears between them."""
+    """Draw calls on a buffer: mostly updates, with some averages and clears."""
     # Long histories too: numpy sums eight or more numbers in another order than a loop does.
     calls: list[list[Any]] = []
     for _ in range(rng.choice([3, 10, 40])):
@@ -33,7 +33,7 @@ def draw_calls(rng: random.Random) -> list[list[Any]]:
 
 
 def replay(calls: list[list[Any]]) -> list[dict[str, float]]:
-    """Make the calls on a real buffer and return its output after each average."""
+    """Apply the calls to a real buffer; return the output after each average."""
     buffer = LogBuffer()
     outputs = []
     for name, *arguments in calls:

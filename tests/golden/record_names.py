@@ -1,4 +1,4 @@
-"""Record every name of real mmcv's modules: what it is, its arguments, and a class's members."""
+"""Record every name in real mmcv's modules: the kind, the arguments, and a class's members."""
 
 import importlib
 import importlib.abc
@@ -17,7 +17,7 @@ ABSENT = ("mmcv._ext", "onnx", "onnxruntime", "popart", "poptorch", "tensorrt")
 
 
 class _AnyType(type):
-    """A type that has every attribute, as a base class and a value."""
+    """A type with every attribute, usable as a base class and as a value."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -35,7 +35,7 @@ class _AnyModule(types.ModuleType):
 
 
 class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Find the libraries that are absent."""
+    """Finds the absent libraries."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if any(fullname == name or fullname.startswith(f"{name}.") for name in ABSENT):
@@ -50,7 +50,7 @@ class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def modules() -> list[str]:
-    """Import all modules of mmcv, those last that need what is absent; return their names."""
+    """Import all modules of mmcv, modules with absent requirements last; return the names."""
     import mmcv
     import oracle  # noqa: F401
 
@@ -78,7 +78,7 @@ def _import_all(mmcv: Any) -> list[str]:
 
 
 def describe(path: str, value: Any) -> Any:
-    """Return what a name is; of functions and classes of other modules only that."""
+    """Return the kind of a name, with arguments or members if the module defines the object."""
     if isinstance(value, types.ModuleType):
         return "module"
     owner = getattr(value, "__self__", None)
@@ -91,7 +91,7 @@ def describe(path: str, value: Any) -> Any:
 
 
 def is_told(path: str, name: str, value: Any) -> bool:
-    """Whether a name is mmcv's: what it imports from elsewhere is not told, nor is the private."""
+    """Return whether a name is mmcv's, so neither private nor imported from elsewhere."""
     if name.startswith("_"):
         return name in ("__version__", "_load_checkpoint", "_load_checkpoint_with_prefix")
     if isinstance(value, types.ModuleType):
@@ -105,7 +105,7 @@ def is_told(path: str, name: str, value: Any) -> bool:
 
 
 def record() -> dict[str, Any]:
-    """Record all modules, also those that need compiled operators or other devices' libraries."""
+    """Record all modules, even those that need compiled operators or other devices' libraries."""
     found = {}
     for path in modules():
         module = importlib.import_module(path)

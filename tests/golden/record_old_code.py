@@ -1,4 +1,4 @@
-"""Record what hooks of real packages do under real mmcv; the packages come from PyPI."""
+"""Record the behavior of real packages' hooks under real mmcv; the packages come from PyPI."""
 
 import json
 import os
@@ -14,7 +14,7 @@ DOWNLOADS = HERE.parents[1] / ".old_code"
 
 
 def run(which: str, *cases: str, job: str = "run_hooks.py") -> dict[str, Any]:
-    """Run the cases of a job, or some, in a process of their own; return what they did."""
+    """Run all or some cases of a job in a subprocess; return the results."""
     sys.path.insert(0, str(OLD_CODE))
     from packages import fetch
 

@@ -1,4 +1,4 @@
-"""Record what an old project (configs with bases, plugins, an own runner) does under real mmcv."""
+"""Record an old project (inherited configs, plugins, a custom runner) under real mmcv."""
 
 import shlex
 import sys

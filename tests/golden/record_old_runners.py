@@ -1,4 +1,4 @@
-"""Record what runners of real packages do under real mmcv; the packages come from PyPI."""
+"""Record the behavior of real packages' runners under real mmcv; the packages come from PyPI."""
 
 from typing import Any
 

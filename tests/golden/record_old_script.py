@@ -1,4 +1,4 @@
-"""Record what an old training script does under real mmcv: its calls, its log, its files."""
+"""Record an old training script under real mmcv: the calls, the log and the files."""
 
 import json
 import os
@@ -78,7 +78,7 @@ TIMES = ("eta", "time", "data_time")
 
 
 def launched(command: list[str], environments: list[dict[str, str]]) -> None:
-    """Run a command in each of the environments at once, to their ends."""
+    """Run a command in all environments in parallel, to the end."""
     ranks = [
         subprocess.Popen(
             command, env=one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -96,7 +96,7 @@ def run(
     script: Path = SCRIPT,
     launch: Callable[[list[str], list[dict[str, str]]], object] = launched,
 ) -> None:
-    """Run the script by ``command``, as often as there are runs; with a launcher, on two ranks."""
+    """Run the script by ``command``, once per list of arguments; with a launcher, on two ranks."""
     common = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
     for arguments in runs:
         filled = [a.format(work_dir) for a in arguments]
@@ -115,7 +115,7 @@ def process_group() -> list[dict[str, str]]:
 
 
 def results(work_dir: str) -> dict[str, Any]:
-    """Return what the script has left behind, times and paths taken out."""
+    """Return the notes and logs of the script without times and paths."""
     where = Path(work_dir)
     notes = json.loads((where / "notes.json").read_text())
     logs = [line for path in sorted(where.glob("*.log")) for line in path.read_text().splitlines()]
@@ -140,7 +140,7 @@ def results(work_dir: str) -> dict[str, Any]:
 
 
 def describe(path: Path, work_dir: str) -> dict[str, Any]:
-    """Describe a checkpoint: its meta, the size of each tensor, the optimizer's groups."""
+    """Describe a checkpoint: the meta, the size of each tensor, and the optimizer's groups."""
     checkpoint = torch.load(path, map_location="cpu", weights_only=False)
     if "state_dict" not in checkpoint:
         return {"keys": list(checkpoint)}

@@ -1,4 +1,4 @@
-"""Record what runners with a loop of their own do under real mmcv."""
+"""Record runners with custom loops under real mmcv."""
 
 import json
 import tempfile
@@ -13,7 +13,7 @@ assert oracle.mmcv_runner.EpochBasedRunner is own_loops.EpochBasedRunner
 
 
 def _on_rank(rank: int, folder: str) -> None:
-    """Run on a rank, in a process that imports this file, and real mmcv with it."""
+    """Run on a rank in a process that imports real mmcv with this file."""
     own_loops.run_on_rank(rank, Path(folder))
 
 

@@ -22,7 +22,7 @@ SOURCES = {
 
 
 def load_constructors() -> None:
-    """Register the constructors of two wheels; their libraries need a compiled mmcv."""
+    """Register the constructors of two wheels, whose packages need a compiled mmcv."""
     for name in ("mmseg", "mmseg.core", "mmseg.core.optimizers", "mmselfsup"):
         sys.modules[name] = types.ModuleType(name)
     utils, builder = types.ModuleType("mmseg.utils"), types.ModuleType("mmseg.core.builder")

@@ -65,7 +65,7 @@ def draw_cyclic(rng: random.Random, key: str, length: int) -> dict[str, Any]:
 def draw_one_cycle(
     rng: random.Random, key: str, length: int, optimizers: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Draw the arguments of one cycle, its bounds as a number, a list or a dict."""
+    """Draw the arguments of a one-cycle schedule; the bounds are a number, a list or a dict."""
 
     def bounds(low: float, high: float) -> Any:
         lists = {one["name"]: [rng.uniform(low, high) for _ in one["lr"]] for one in optimizers}
@@ -112,7 +112,7 @@ def draw_warmup(
 
 
 def draw_optimizers(rng: random.Random) -> list[dict[str, Any]]:
-    """Draw an optimizer, or a few of them with names, with one to three groups."""
+    """Draw a single optimizer or several named optimizers, with one to three groups."""
     names = rng.choice([[None], [None], [None], ["generator", "discriminator"]])
     optimizers = []
     for name in names:
@@ -125,7 +125,7 @@ def draw_optimizers(rng: random.Random) -> list[dict[str, Any]]:
 
 
 def draw(rng: random.Random, key: str, policy: str) -> dict[str, Any]:
-    """Draw one case: a runner, its lengths, the optimizers and a hook."""
+    """Draw a case: a runner, the lengths, the optimizers and a hook."""
     # mmcv: by_epoch=True never moves under IterBasedRunner, and warmup_by_epoch fails there.
     runners = [("EpochBasedRunner", False), ("IterBasedRunner", False)]
     in_phases = policy in ("Cyclic", "OneCycle")  # these count iterations
@@ -165,7 +165,7 @@ def draw(rng: random.Random, key: str, policy: str) -> dict[str, Any]:
 
 
 def make_optimizers(case: dict[str, Any], weights: list[Any]) -> Any:
-    """Make the optimizer of a case, or its dict of them."""
+    """Create the optimizer or the dict of optimizers of a case."""
     made, rest = {}, iter(weights)
     for one in case["optimizers"]:
         momentum = [
@@ -181,20 +181,20 @@ def make_optimizers(case: dict[str, Any], weights: list[Any]) -> Any:
 
 
 class Recorder(Hook):
-    """Note every group's value with which an iteration starts."""
+    """Records every group's value at the start of each iteration."""
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.values: list[list[float]] = []
 
     def before_train_iter(self, runner: Any) -> None:
-        """Note the values, those of several optimizers behind each other."""
+        """Record the values; values of several optimizers are concatenated."""
         now = runner.current_lr() if self.key == "lr" else runner.current_momentum()
         self.values.append(list(chain(*now.values())) if isinstance(now, dict) else now)
 
 
 def values(case: dict[str, Any]) -> list[list[float]]:
-    """Run one case and return the values of each iteration."""
+    """Run a case; return the values of each iteration."""
     model = Idle(groups=sum(len(one["lr"]) for one in case["optimizers"]))
     optimizer = make_optimizers(case, list(model.weights))
     limit = case["max_epochs"] or case["max_iters"]

@@ -23,7 +23,7 @@ EVALUATION = {"mAP": 0.123456789, "classes": 3, "best": "cat", "recalls": [0.123
 
 
 class Case(NamedTuple):
-    """One run to log."""
+    """A logged run."""
 
     runner: str
     limit: int  # max_epochs or max_iters
@@ -60,20 +60,20 @@ class Evaluation(Hook):
         self.results = results
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Put the results where loggers find them."""
+        """Put the results into the log buffer."""
         runner.log_buffer.output.update(self.results, eval_iter_num=5)
         runner.log_buffer.ready = True
 
 
 class TagRecorder(LoggerHook):
-    """Note what mmcv's other loggers would send, and their step."""
+    """Records the tags and steps that mmcv's other loggers would send."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.sent: list[dict[str, Any]] = []
 
     def log(self, runner: Any) -> None:
-        """Note one set of tags."""
+        """Record a set of tags."""
         step, epoch = self.get_iter(runner), self.get_epoch(runner)
         self.sent.append({"step": step, "epoch": epoch, "tags": self.get_loggable_tags(runner)})
 
@@ -86,13 +86,13 @@ class Console(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message if it comes from mmcv's text.py."""
+        """Record messages from mmcv's text.py."""
         if record.filename == "text.py":
             self.lines.append(record.getMessage())
 
 
 def make_optimizers(model: nn.Module, rates: dict[str, float]) -> Any:
-    """Make one optimizer, or a dict of them by name."""
+    """Create one optimizer or a dict of optimizers by name."""
     made = {
         name: torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9) for name, lr in rates.items()
     }
@@ -100,7 +100,7 @@ def make_optimizers(model: nn.Module, rates: dict[str, float]) -> Any:
 
 
 def log_lines(case: Case, script: dict[str, Any]) -> dict[str, Any]:
-    """Run one case and return its inputs and its lines."""
+    """Run a case; return its inputs and lines."""
     clock, console, logger = Clock(), Console(), silent_logger()
     logger.addHandler(console)
     model = ScriptedModel(script, clock)
@@ -126,7 +126,7 @@ def log_lines(case: Case, script: dict[str, Any]) -> dict[str, Any]:
 
 
 def record() -> dict[str, Any]:
-    """Record every case with one script."""
+    """Record every case with the same script."""
     rng = random.Random(0)
     script = {"train": draw_script(rng, 14), "val": draw_script(rng, 3)}
     cases = {name: log_lines(case, script) for name, case in CASES.items()}

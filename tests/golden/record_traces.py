@@ -1,4 +1,4 @@
-"""Record the order in which mmcv's runners call a hook, and the counters it sees."""
+"""Record the order of hook calls by mmcv's runners, and the counters at each call."""
 
 import tempfile
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ TRAIN2_VAL, TRAIN4_VAL2 = [("train", 2), ("val", 1)], [("train", 4), ("val", 2)]
 
 
 class Case(NamedTuple):
-    """One run to trace."""
+    """A traced run."""
 
     runner: str
     limit: int  # max_epochs or max_iters
@@ -35,7 +35,7 @@ CASES = {
 
 
 def recorder(points: tuple[str, ...], calls: list[list[Any]]) -> Any:
-    """Make a hook that overrides these points and notes each call."""
+    """Return a hook that overrides the given points and records each call."""
 
     def note(point: str) -> Any:
         def method(self: Any, runner: Any) -> None:
@@ -47,7 +47,7 @@ def recorder(points: tuple[str, ...], calls: list[list[Any]]) -> Any:
 
 
 def trace(case: Case) -> dict[str, Any]:
-    """Run one case, watched by a hook of the ten points and a hook of the four generic ones."""
+    """Run a case with a hook of the ten points and a hook of the four generic points."""
     points: list[list[Any]] = []
     generic: list[list[Any]] = []
     with tempfile.TemporaryDirectory() as work_dir:

@@ -35,7 +35,7 @@ def cumulative(iters: int, **kwargs: Any) -> dict[str, Any]:
 
 
 def ema(**kwargs: Any) -> list[dict[str, Any]]:
-    """Configure an EMA, before the checkpoint as mmcv's users set it."""
+    """Return the config of an EMA with a priority before the checkpoint, as mmcv's users set."""
     return [{"type": "EMAHook", "priority": 49, **kwargs}]
 
 
@@ -63,7 +63,7 @@ class JobRecorder(Hook):
         self.weights: list[dict[str, Any]] = []
 
     def note(self, runner: Any, point: str) -> None:
-        """Note the counters, the rates and, once the step is done, its numbers."""
+        """Record the counters and rates and, after the step, the step's values."""
         history = runner.log_buffer.val_history
         done = point.startswith("after")
         loss = runner.outputs["log_vars"]["loss"] if done else None
@@ -74,7 +74,7 @@ class JobRecorder(Hook):
         )
 
     def before_run(self, runner: Any) -> None:
-        """Note the initial weights, with the buffers that hooks added."""
+        """Record the initial weights and the buffers added by hooks."""
         self.weights.append(job.fingerprint(runner.model))
 
     def before_train_iter(self, runner: Any) -> None:
@@ -90,12 +90,12 @@ class JobRecorder(Hook):
         self.note(runner, "after_val_iter")
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Note the weights with which the validation runs (an EMA is swapped in by now)."""
+        """Record the weights of the validation, after an EMA is swapped in."""
         self.weights.append(job.fingerprint(runner.model))
 
 
 def train(kind: str, hooks: dict[str, Any]) -> dict[str, Any]:
-    """Train one model with these hooks."""
+    """Train a model with the given hooks."""
     model = job.make_model(SEED, kind)
     runner = make_runner("EpochBasedRunner", EPOCHS, model, optimizer=job.make_optimizer(model))
     runner.register_training_hooks(**copy.deepcopy(hooks))

@@ -1,7 +1,7 @@
 """Run an old script: `run_script.py mmcv|standin script.py ...`, in an environment with mmcv.
 
-With real mmcv it is made to import on today's torch, and its sleeps take no time; the stand-in
-is put before it.
+Real mmcv is patched to import with current torch and to skip sleeps; the stand-in takes precedence
+over the installed mmcv.
 """
 
 import os
@@ -28,10 +28,10 @@ def main(which: str, arguments: list[str]) -> None:
     from lightning_hooks.standin.lite import LITE_VERSION
 
     class First(Finder):
-        """Finds mmcv although a real one is installed, with the files of mmcv-lite."""
+        """Finds the files of mmcv-lite even if real mmcv is installed."""
 
         def installed(self) -> Installed:
-            """Return mmcv-lite, which ``make golden-check`` installs apart."""
+            """Return mmcv-lite, which ``make golden-check`` installs in a separate folder."""
             return Installed(Path(lite, "mmcv"), LITE_VERSION)
 
     lite = os.environ.get("MMCV_LITE", Path(__file__).parents[2] / ".oracle" / "lite")

@@ -11,7 +11,7 @@ DATA_SECONDS = 0.0625  # sums of powers of two: the clock's differences are exac
 
 
 def draw_script(rng: random.Random, rows: int) -> list[dict[str, Any]]:
-    """Draw what each step reports: a tiny value, a key now and then, one NaN, a gradient."""
+    """Draw the outputs of each step: a tiny value, an occasional key, one NaN, a gradient."""
     script = []
     for row in range(rows):
         log_vars = {"loss": rng.uniform(0, 3), "tiny": 1e-7}
@@ -31,7 +31,7 @@ def draw_script(rng: random.Random, rows: int) -> list[dict[str, Any]]:
 
 
 class Clock:
-    """A clock that others move; stands for the time module under IterTimerHook."""
+    """A clock advanced by the data and the model, in place of the time module in IterTimerHook."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -42,7 +42,7 @@ class Clock:
 
 
 class SlowData(Dataset[int]):
-    """Data whose loading takes time on the clock."""
+    """A dataset whose loading advances the clock."""
 
     def __init__(self, length: int, clock: Clock) -> None:
         self.length, self.clock = length, clock
@@ -56,7 +56,7 @@ class SlowData(Dataset[int]):
 
 
 class ScriptedModel(nn.Module):
-    """Play the rows of the script, one a step, from the first again after the last."""
+    """Returns a row of the script in each step, repeating the script."""
 
     def __init__(self, script: dict[str, list[dict[str, Any]]], clock: Clock) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class ScriptedModel(nn.Module):
         self.played = {"train": 0, "val": 0}
 
     def play(self, mode: str) -> dict[str, Any]:
-        """Return the next row as a step's outputs, with its grad_norm in the loss."""
+        """Return the next row as a step's outputs, with a loss of the scripted gradient norm."""
         row = self.script[mode][self.played[mode] % len(self.script[mode])]
         self.played[mode] += 1
         self.clock.now += row["seconds"]

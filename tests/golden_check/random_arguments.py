@@ -26,7 +26,7 @@ def flow_bytes(width: int = 3, height: int = 2) -> bytes:
 
 
 def video() -> str:
-    """Write a short video; return its path."""
+    """Write a short video; return the path."""
     import cv2
 
     writer = cv2.VideoWriter("video.avi", cv2.VideoWriter_fourcc(*"MJPG"), 5, (32, 24))
@@ -43,14 +43,14 @@ def layers() -> nn.Sequential:
 
 
 def noted() -> nn.Module:
-    """Return a layer with notes about its initialization."""
+    """Return a layer with mmcv's initialization info."""
     made = nn.Linear(2, 2)
     made._params_init_info = {p: {"tmp_mean_value": p.mean() + 1} for p in made.parameters()}
     return made
 
 
 def counted() -> nn.Module:
-    """Return layers whose operations are counted."""
+    """Return layers with counted operations."""
     made = layers()
     for part in made:
         part.__flops__ = part.__batch_counter__ = 0
@@ -61,7 +61,7 @@ def counted() -> nn.Module:
 
 
 class Whole(nn.Module):
-    """Has all that is initialized or searched."""
+    """A module with layers for initialization and for lookups."""
 
     def __init__(self) -> None:
         super().__init__()

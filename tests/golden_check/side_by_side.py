@@ -1,4 +1,4 @@
-"""Notes what a hook of real mmcv sees, and compares two such notes."""
+"""Record the values seen by a hook of real mmcv, and compare two records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oracle import Hook
 
 
 class Calls(Hook):
-    """Note at every call what a hook of real mmcv sees."""
+    """Records the runner's values at every call of a hook of real mmcv."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

@@ -1,4 +1,4 @@
-"""mmcv's own loader reads what CheckpointHook writes."""
+"""mmcv's loader reads the files of CheckpointHook."""
 
 from __future__ import annotations
 

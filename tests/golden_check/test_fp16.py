@@ -1,6 +1,6 @@
-"""Real mmcv's half precision hooks against ours and against themselves in an adapter, on a CPU.
+"""Real mmcv's half precision hooks equal ours, and run in an adapter, on the CPU.
 
-mmcv's own scaler is for GPUs alone: here it is given the same class for a CPU.
+mmcv's scaler needs a GPU, so the tests use the CPU scaler of the same class.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What mmcv's hooks leave for each other, in mmcv's runner and in a plain Trainer.
+"""Messages between mmcv's hooks, in mmcv's runner and in a plain Trainer.
 
 Run by ``make golden-check`` in the oracle environment.
 """

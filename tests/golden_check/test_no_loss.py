@@ -1,4 +1,4 @@
-"""A model that steps its own optimizers beside a hook: real mmcv's calls, values and weights."""
+"""A model that steps its optimizers, next to a hook: calls and weights equal real mmcv's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An old training script under real mmcv and under the stand-in, equal bit for bit.
 
-Run by ``make golden-check`` in the oracle environment; on one process and on two.
+Run by ``make golden-check`` in the oracle environment, on one and on two processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hooks of research repositories see in a plain Trainer what they see under real mmcv."""
+"""Hooks of research repositories record the same values in a plain Trainer as under real mmcv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCHS, BATCHES = 3, 5
 
 
 class Flagged(torch.optim.SGD):
-    """Scales its step by an attribute, as SAM and its like read theirs."""
+    """An optimizer that scales its step by an attribute, as SAM."""
 
     scale, used = 1.0, 0
 

@@ -1,4 +1,4 @@
-"""Real mmcv's own hooks under its runner and under us, side by side, equal bit for bit.
+"""Real mmcv's hooks under mmcv's runner and under this package, equal bit for bit.
 
 Run by ``make golden-check`` in the oracle environment.
 """

@@ -1,4 +1,4 @@
-"""Every public name of the utilities computes what real mmcv's does; see utilities.py."""
+"""Every public name of the utilities gives real mmcv's results; see utilities.py."""
 
 from __future__ import annotations
 

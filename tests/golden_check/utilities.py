@@ -1,7 +1,7 @@
 """Call every public name of mmcv's layers, images, videos and drawing on random inputs.
 
-Run in two processes, with real mmcv and with the stand-in: ``utilities.py OUT [LITE]``. The
-names are those of ``tests/golden/names.json``, the arguments are made by the names of parameters.
+Run in two processes, with real mmcv and with the stand-in: ``utilities.py OUT [LITE]``. The names
+come from ``tests/golden/names.json``, and the arguments follow from the parameters' names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEFT_OUT = {
 
 
 def walk() -> Iterator[tuple[str, str]]:
-    """Yield each module of the rooms with each class and function that it defines."""
+    """Yield the module and name of each class and function defined in the covered packages."""
     for module, names in json.loads(NAMES.read_text(encoding="utf-8"))["cases"].items():
         if module.startswith(ROOMS):
             for name, what in names.items():
@@ -49,7 +49,7 @@ def walk() -> Iterator[tuple[str, str]]:
 
 
 def calls(name: str, called: Any) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of each call; ``...`` is one made by the parameter's name."""
+    """Yield the arguments of each call; ``...`` stands for a random argument by parameter name."""
     parameters = inspect.signature(called).parameters.values()
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     required = {p.name: ... for p in named if p.default is p.empty}
@@ -62,7 +62,7 @@ def calls(name: str, called: Any) -> Iterator[dict[str, Any]]:
 
 
 def result(name: str, called: Any, given: dict[str, Any]) -> Any:
-    """Call it; return what came of it and the changed arguments, or the class of its error."""
+    """Call a function; return the result and the changed arguments, or the error's class."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
@@ -87,7 +87,7 @@ def result(name: str, called: Any, given: dict[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return what can be pickled and compared."""
+    """Return a value that can be pickled and compared."""
     if isinstance(value, torch.Tensor) and value.numel() > 10_000:
         digest = hashlib.sha256(value.detach().contiguous().numpy().tobytes())
         return (*value.shape, digest.hexdigest())
@@ -109,7 +109,7 @@ def plain(value: Any) -> Any:
 
 
 def used(value: Any) -> Any:
-    """Use an object that is no module."""
+    """Use an object other than a module; return the results."""
     if hasattr(value, "_get_init_info"):
         module = Whole()
         value(module)
@@ -131,7 +131,7 @@ INPUTS = [(2, 8, 9, 10), (2, 6, 8), (2, 8, 5, 6, 7), (2, 8, 12), (2, 3, 64, 64),
 
 
 def ran(module: nn.Module) -> Any:
-    """Return a module's text, state, outputs and gradients on the first input that fits it."""
+    """Return a module's text, state, outputs and gradients on the first fitting input."""
     found = [str(module), plain(dict(module.state_dict())), module.training]
     for shape in INPUTS:
         x = torch.rand(*shape, requires_grad=True)
@@ -179,7 +179,7 @@ size, name = {{ _base_.model.size }}, '{{ fileBasenameNoExtension }}'
 
 
 def configs() -> Iterator[tuple[str, Any]]:
-    """Yield what a Config does: read files, merge options, and print itself."""
+    """Yield the results of Config: reading files, merging options and printing."""
     from mmcv import Config, DictAction
 
     for name, text in CONFIGS.items():
