@@ -1,4 +1,4 @@
-"""HookAdapter: what it takes, in which order it calls, and what it refuses before training."""
+"""HookAdapter: accepted hooks, the order of calls, and refusals before training."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_hooks_are_one_line_at_the_start(
 
 
 def lines_of(caplog: Any) -> list[str]:
-    """Return the lines of this package's logger."""
+    """Return the messages of this package's logger."""
     return [one.getMessage() for one in caplog.records if one.name == "lightning_hooks"]
 
 

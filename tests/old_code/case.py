@@ -1,4 +1,4 @@
-"""``Case``: one hook class of a real package, and the run that it is tried in."""
+"""``Case``: a hook class of a real package and its run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WANDB = dict(
 
 
 class Case(NamedTuple):
-    """One hook class, and the run that it is tried in."""
+    """A hook class and its run."""
 
     file: str
     name: str

@@ -1,4 +1,4 @@
-"""Which hooks of real packages are run, how, and which are not and why."""
+"""The hooks of real packages that run, their cases, and the reasons for hooks that do not run."""
 
 from __future__ import annotations
 

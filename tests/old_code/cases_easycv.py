@@ -1,4 +1,4 @@
-"""The hooks of EasyCV that are run."""
+"""The cases of EasyCV's hooks."""
 
 from __future__ import annotations
 

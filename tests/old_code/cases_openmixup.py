@@ -1,4 +1,4 @@
-"""The hooks of openmixup that are run."""
+"""The cases of openmixup's hooks."""
 
 from __future__ import annotations
 

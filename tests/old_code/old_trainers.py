@@ -21,7 +21,7 @@ PYTHONS = {"mmcv": ROOT / ".oracle" / "bin" / "python", "standin": Path(sys.exec
 
 
 def install_packages() -> None:
-    """Install the packages into a folder of their own, unless they are there."""
+    """Install the packages into a separate folder if missing."""
     wanted = TRAINERS / "requirements.txt"
     installed = SITE / "installed.txt"
     if installed.is_file() and installed.read_text() == wanted.read_text():
@@ -35,7 +35,7 @@ def install_packages() -> None:
 
 
 def run(name: str, side: str) -> Any:
-    """Train, resume and test a project in a process of its own; return what it left."""
+    """Train, resume and test a project in a subprocess; return the results."""
     directory = DOWNLOADS / "runs" / name / side
     job = [str(TRAINERS / "run_trainer.py"), name, str(SITE), str(directory), side]
     ended = subprocess.run(
@@ -51,10 +51,10 @@ def run(name: str, side: str) -> Any:
 
 
 def lay_out(name: str, directory: Path) -> Callable[..., str]:
-    """Make a project's config and data in an empty folder.
+    """Create a project's config and data in an empty folder.
 
     Returns:
-        A function that runs Python with the given arguments in the folder, and returns its output.
+        A function that runs Python with the given arguments in the folder and returns the output.
     """
     environment = {
         **os.environ,
@@ -87,15 +87,15 @@ def training(name: str, directory: str) -> list[str]:
 
 
 def script_rows(name: str, directory: Path, line: str) -> dict[str, list[Any]]:
-    """Train a project by its own script, and by the script that it is converted to.
+    """Train a project with its training script and with the converted script.
 
     Args:
         name: The project.
         directory: An empty folder.
-        line: A further line of the config.
+        line: An additional line of the config.
 
     Returns:
-        The rows of the logs of both, ``"old"`` and ``"converted"``.
+        The log rows of both runs, ``"old"`` and ``"converted"``.
     """
     python = lay_out(name, directory)
     with (directory / "config.py").open("a", encoding="utf-8") as config:
@@ -115,7 +115,7 @@ def _rows(work_dir: Path) -> list[dict[str, Any]]:
 
 
 def _compared(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without times, rounded; mmcv's row of an evaluation counts its batches."""
+    """Return a rounded row without times; validation rows also lose ``iter``, the batch count."""
     left_out = {"time", "data_time", "memory"} | ({"iter"} if row["mode"] == "val" else set())
     kept = {key: value for key, value in row.items() if key not in left_out}
     return {key: round(value, 4) if type(value) is float else value for key, value in kept.items()}

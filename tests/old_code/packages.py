@@ -36,7 +36,7 @@ ROOTS = ("mm", "openmixup", "easycv")
 
 
 def fetch(directory: Path, only: Collection[str] = ()) -> None:
-    """Download what is missing of the packages, or of some, and unpack it into ``"src"`` there."""
+    """Download all or some packages if missing, and unpack them into ``"src"`` in the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         name, _, version = package.partition("==")
@@ -61,7 +61,7 @@ def fetch(directory: Path, only: Collection[str] = ()) -> None:
 
 
 class Stub(types.ModuleType):
-    """Stands for a package whose own ``__init__`` is not run: it has any class asked for."""
+    """A stub of a package without its ``__init__``; any attribute is a new class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -72,11 +72,11 @@ class Stub(types.ModuleType):
 
 
 class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the packages of a directory as stubs, whose files are imported as they are.
+    """Finds the packages of a directory as stubs, whose files are importable unchanged.
 
     Args:
         source: The directory.
-        names: The packages; all whose names begin as in ``ROOTS``, but mmcv, by default.
+        names: The packages; by default all packages with a prefix in ``ROOTS``, except mmcv.
     """
 
     def __init__(self, source: Path, names: tuple[str, ...] = ()) -> None:
@@ -88,7 +88,7 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return package.startswith(ROOTS) and not package.startswith("mmcv")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find a package; its files are found by their path then."""
+        """Find a package; Python then finds the package's files by path."""
         where = self.source.joinpath(*name.split("."))
         if not (self._is_one(name.partition(".")[0]) and (where / "__init__.py").is_file()):
             return None
@@ -101,7 +101,7 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return Stub(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Its own code is not run."""
+        """Do not run the package's code."""
 
 
 def stub(source: Path) -> None:
@@ -111,6 +111,6 @@ def stub(source: Path) -> None:
 
 
 def load(source: Path, file: str) -> types.ModuleType:
-    """Import a file of an unpacked package, with the packages above it stubbed."""
+    """Import a file of an unpacked package, with stubs of the parent packages."""
     stub(source)
     return importlib.import_module(file.removesuffix(".py").replace("/", "."))

@@ -1,7 +1,7 @@
-"""What the hook files of real packages import and is not run here: small stand-ins that record.
+"""Recording stubs of imports that hook files of real packages need and that do not run here.
 
-Test functions, data sets' helpers, and clients of services: the same under real mmcv and under
-the stand-in, so that what a hook calls can be compared.
+The stubs are test functions, dataset helpers and clients of services. Real mmcv and the stand-in
+use the same stubs, so the calls of a hook can be compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Extractor:
         CALLS.append(["Extractor", sorted(kwargs)])
 
     def __call__(self, runner: Any) -> Any:
-        """Return one row for each sample."""
+        """Return a row for each sample."""
         return np.arange(32, dtype=np.float32).reshape(16, 2)
 
 
@@ -78,7 +78,7 @@ class Metric:
         return len(images)
 
     def summary(self) -> None:
-        """Get better from one time to the next."""
+        """Set a score that improves with each call."""
         self._result_dict["fid"] = 10.0 - len(CALLS)
 
     def clear(self) -> None:
@@ -97,7 +97,7 @@ class Client:
 
 
 class Noted:
-    """An object of wandb's, whose every method is noted."""
+    """A stub of a wandb object that records every method call."""
 
     id = "run"
 
@@ -134,11 +134,11 @@ class Noted:
         self.table = table
 
     def get(self, name: str) -> Any:
-        """Take it out again."""
+        """Return the table."""
         return self.table
 
     def add_file(self, path: str, name: Any = None) -> None:
-        """Put a file into an artifact: it must be there."""
+        """Add an existing file to an artifact."""
         assert Path(path).is_file(), path
         CALLS.append(["add_file", Path(path).name])
 
@@ -231,14 +231,14 @@ def _mmedit(source: Path) -> None:
 
 
 def _collected(function: Any, loader: Any, length: int) -> dict[str, Any]:
-    """Return what a function gives of each batch, put together."""
+    """Return the concatenated results of a function over all batches."""
     with torch.no_grad():
         found = [function(**batch) for batch in loader]
     return {key: np.concatenate([one[key].numpy() for one in found]) for key in found[0]}
 
 
 class Batches(torch.utils.data.DataLoader[Any]):
-    """What openmixup builds of a data set: batches as dicts."""
+    """openmixup's loader of a dataset: batches as dicts."""
 
     def __iter__(self) -> Any:
         for images, _ in super().__iter__():
@@ -282,7 +282,7 @@ PARTS = (_mmdet, _mmflow, _mmfewshot, _mmselfsup, _mmgen, _mmaction, _mmedit,
 
 
 def install(source: Path) -> None:
-    """Put it all where the hook files of the packages that are there look for it."""
+    """Install the stubs under the module names imported by the available packages' hook files."""
     stub(source)
     memory = types.SimpleNamespace(available=1e9, used=1e9, percent=1, total=2e9)
     _module("psutil", swap_memory=lambda: memory, virtual_memory=lambda: memory)

@@ -32,7 +32,7 @@ SET = ("switch_ema", "save", "save_name", "queue_path", "cur_epoch")
 
 
 class Digits(TensorDataset):
-    """Data that hooks may ask things of."""
+    """A dataset with the attributes used by hooks."""
 
     CLASSES = tuple("abcd")
 
@@ -52,14 +52,14 @@ class Digits(TensorDataset):
 
     @property
     def data_infos(self) -> list[Any]:
-        """Each sample as mmcls has it."""
+        """The samples in mmcls's format."""
         return [
             {"img": image[0].numpy(), "gt_label": label.numpy(), "filename": f"{i}.png"}
             for i, (image, label) in enumerate(zip(*self.tensors, strict=True))
         ]
 
     def evaluate(self, results: Any, logger: Any = None, **kwargs: Any) -> dict[str, float]:
-        """Return a score by several names, and note it."""
+        """Return a score under several names and record the score."""
         scores, labels = torch.as_tensor(np.stack(results)), self.tensors[1]
         found = {
             "acc": (scores.argmax(1) == labels).float().mean().item(),
@@ -115,7 +115,7 @@ class MemoryBank:
 
 
 class Backbone(nn.Module):
-    """A convolution and its norm."""
+    """A convolution with a norm layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Backbone(nn.Module):
 
 
 class BoxHead(nn.Module):
-    """What detection hooks switch."""
+    """A head with the switches of detection hooks."""
 
     use_l1 = False
     rate: Any = None
@@ -150,7 +150,7 @@ class Head(nn.Linear):
 
 
 class Model(nn.Module):
-    """A small network that has what the hooks of all packages look for."""
+    """A small network with the attributes that the hooks of all packages use."""
 
     CLASSES = Digits.CLASSES
     switch_ema, save_name, config = False, "plots", {"queue_length": 8, "epoch_queue_starts": 9}
@@ -171,7 +171,7 @@ class Model(nn.Module):
         self.memory_bank = MemoryBank()
 
     def scores(self, images: torch.Tensor) -> torch.Tensor:
-        """What the classes get."""
+        """Return the class scores."""
         return self.head(self.net(self.drop_path(self.backbone(images))))  # type: ignore[no-any-return]
 
     def forward(self, *args: Any, num_batches: int = 1, mode: str = "", **kwargs: Any) -> Any:
@@ -229,7 +229,7 @@ class Model(nn.Module):
     val_step = train_step
 
     def state(self) -> dict[str, Any]:
-        """What hooks may have changed."""
+        """Return all values that hooks may change."""
         return {
             "weights": sum(p.double().abs().sum().item() for p in self.parameters()),
             "buffers": sum(b.double().abs().sum().item() for b in self.buffers()),
@@ -248,7 +248,7 @@ class Model(nn.Module):
 
 
 class Lines(logging.Handler):
-    """Keeps what is logged."""
+    """Records log messages."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Lines(logging.Handler):
 
 
 def recorder(hook_class: type, notes: list[Any], logs: bool) -> Any:
-    """Make a hook that notes rates and weights, and what is logged, at every point."""
+    """Return a hook that records rates, weights and optionally the log buffer at every point."""
 
     def note(point: str) -> Any:
         def method(self: Any, runner: Any) -> None:
@@ -280,7 +280,7 @@ def recorder(hook_class: type, notes: list[Any], logs: bool) -> Any:
 
 
 def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
-    """Run one case."""
+    """Run a case."""
     from mmcv import runner as mmcv_runner
     from mmcv.cnn.bricks import DropPath
     from mmcv.parallel import MMDataParallel
@@ -325,7 +325,7 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
         model.sub.split_bn.running_mean.copy_(torch.arange(4))
 
     def filled(value: Any) -> Any:
-        """Put objects where the case has their names."""
+        """Replace names in the case with objects."""
         if isinstance(value, dict):
             return ConfigDict({key: filled(item) for key, item in value.items()})
         if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Run the runners of real packages: ``run_runners.py mmcv|runner packages_directory out.json``.
 
-``mmcv``: on real mmcv; ``runner``: on the stand-in. Each trains, then another one resumes from its
-first checkpoint.
+``mmcv``: on real mmcv; ``runner``: on the stand-in. Each runner trains, then a second runner
+resumes from the first checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Data = torch.Tensor
 
 
 def install_files(source: Path) -> None:
-    """Put local files where easycv looks for its own, which want services' clients."""
+    """Replace easycv's file modules, which need clients of services, with local file functions."""
     stub(source)
     rates = load(source, "mmrazor/core/utils/lr.py")
     importlib.import_module("mmrazor.core.utils").set_lr = rates.set_lr  # type: ignore[attr-defined]
@@ -46,7 +46,7 @@ def loader(seed: int, sampler: Any = None) -> DataLoader[Data]:
 
 
 class Endless(Sampler[int]):
-    """Begins anew for ever; its length is that of one pass."""
+    """An endless sampler whose length is a single pass."""
 
     def __iter__(self) -> Iterator[int]:
         while True:
@@ -57,7 +57,7 @@ class Endless(Sampler[int]):
 
 
 class Net(nn.Module):
-    """A linear layer that a hook steps."""
+    """A linear layer stepped by a hook."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,12 +71,12 @@ class Net(nn.Module):
     val_step = train_step
 
     def optimizers(self) -> Any:
-        """Return what the runner is given."""
+        """Return the runner's optimizer."""
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
 class Searched(Net):
-    """Steps two parts, each on a batch of its own, as the search of an architecture does."""
+    """Steps two parts on separate batches, as an architecture search does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,20 +93,20 @@ class Searched(Net):
         return {"loss": loss, "log_vars": {"loss": loss.item()}, "num_samples": len(data[0])}
 
     def optimizers(self) -> Any:
-        """Return one for each part."""
+        """Return an optimizer for each part."""
         parts = {"mutator": self.mutator, "net": self.net}
         return {name: torch.optim.SGD(of.parameters(), lr=0.1) for name, of in parts.items()}
 
 
 class Generator(Net):
-    """Makes its optimizers itself and steps them, as models of mmgen do."""
+    """Creates and steps its optimizers, as mmgen's models do."""
 
     def __init__(self) -> None:
         super().__init__()
         self.optimizer = {"net": torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)}
 
     def train_step(self, data: Data, optimizer: Any, **kwargs: Any) -> dict[str, Any]:
-        """Step, the more the later it is."""
+        """Step with a gradient that grows with the iteration."""
         outputs = super().train_step(data, optimizer)
         optimizer["net"].zero_grad()
         (outputs["loss"] * (1 + kwargs["running_status"]["iteration"])).backward()
@@ -114,13 +114,13 @@ class Generator(Net):
         return outputs
 
     def optimizers(self) -> Any:
-        """Leave it to the model."""
+        """Return None, because the model creates the optimizers."""
         return None
 
 
 @dataclass(frozen=True)
 class Case:
-    """A runner, and its run."""
+    """A runner and its run."""
 
     file: str
     made: dict[str, Any]
@@ -204,7 +204,7 @@ def run(name: str, source: Path, folder: Path, resumed: Path | None = None) -> d
 
 
 def main(source: Path, out: Path) -> None:
-    """Run every case, then resume it."""
+    """Run and resume every case."""
     results: dict[str, Any] = {}
     for name, case in CASES.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Write the table of README.md beside this: ``python tests/old_code/table.py``."""
+"""Write the table of README.md in this folder: ``python tests/old_code/table.py``."""
 
 from __future__ import annotations
 

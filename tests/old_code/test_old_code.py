@@ -1,8 +1,8 @@
-"""Hooks of real packages of the mmcv 1.x era, loaded from their own files, do what they did.
+"""Hooks of real packages of the mmcv 1.x era, in their original files, behave as under mmcv.
 
-``make old-code`` downloads the packages from PyPI and runs every hook of ``cases.py`` twice:
-under the stand-in's runners, and in an adapter in a ``lightning.Trainer``. What it does (rates,
-weights, files, calls of the model) must be what it did under real mmcv's runner.
+``make old-code`` downloads the packages from PyPI and runs every hook of ``cases.py`` twice: under
+the stand-in's runners, and in an adapter in a ``lightning.Trainer``. The results (rates, weights,
+files, calls of the model) must equal the results under real mmcv's runner.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _scores(lines: list[str]) -> list[str]:
 
 
 def check(case: str, results: dict[str, Any], *, in_trainer: bool) -> None:
-    """Compare what a hook did with what it did under real mmcv."""
+    """Compare the results of a hook with the results under real mmcv."""
     want = json.loads(GOLDEN.read_text())["cases"][case]
     if case not in results:
         assert not CASES[case].in_trainer

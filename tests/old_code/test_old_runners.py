@@ -1,7 +1,7 @@
-"""Runners of real packages, each with a loop of its own, do what they did under real mmcv.
+"""Runners of real packages with custom loops behave as under real mmcv.
 
-``make old-code`` downloads the packages from PyPI and loads each runner from its own file: calls,
-counters, rates, weights, files and log rows of a run, and of one resumed from its first checkpoint.
+``make old-code`` downloads the packages from PyPI and imports each runner from the original file.
+The tests compare calls, counters, rates, weights, files and log rows of a run and of a resumed run.
 """
 
 from __future__ import annotations

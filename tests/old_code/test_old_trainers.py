@@ -1,9 +1,9 @@
-"""Real projects of the mmcv 1.x era train, resume and test with none of their lines changed.
+"""Real projects of the mmcv 1.x era train, resume and test unchanged.
 
-``make old-code`` installs them from PyPI, draws tiny data, and runs their own ``tools/train.py``
-and ``tools/test.py`` with configs of theirs, under real mmcv 1.7.2 and under the stand-in. Log
-rows, files, checkpoints and results must be equal. They are not recorded: another processor rounds
-otherwise, and eight steps later it is another training.
+``make old-code`` installs the projects from PyPI, draws tiny datasets, and runs each project's
+``tools/train.py`` and ``tools/test.py`` with the project's configs, under real mmcv 1.7.2 and under
+the stand-in. Log rows, files, checkpoints and results must be equal. The results are not recorded,
+because another processor rounds differently and the training diverges after eight steps.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ DATA["classes"](pathlib.Path("data"))
 
 
 def make_repository(folder: Path) -> None:
-    """Lay mmcls out as its repository is, with a config of ours and data beside it."""
+    """Create a folder with mmcls's repository layout, a test config, and data."""
     package = SITE / "mmcls"
     shutil.copytree(package / ".mim", folder)
     shutil.copytree(package, folder / "mmcls", ignore=shutil.ignore_patterns(".mim"))

@@ -1,4 +1,4 @@
-"""param_groups: rates and decays as mmcv's constructors, mmseg's and mmselfsup's give them."""
+"""param_groups: rates and decays equal the constructors' of mmcv, mmseg and mmselfsup."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_mistakes_are_answered(arguments: Any, error: type[Exception], text: str
 
 
 class Grouped(TinyNormModule):
-    """Trains with groups that have rates of their own."""
+    """A module with parameter groups of different rates."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         rules = {"bias_lr_mult": 2.0, "norm_decay_mult": 0.0, "layer_decay": 0.5, "blocks": "net.*"}
@@ -155,7 +155,7 @@ class Grouped(TinyNormModule):
 
 
 class Rates(Hook):
-    """Notes the rate of each group, after its schedule."""
+    """Records the rate of each group after the schedule."""
 
     priority = "VERY_LOW"
 

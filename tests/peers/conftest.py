@@ -1,4 +1,4 @@
-"""Single files of peers that cannot be installed beside the others, from their archives on PyPI."""
+"""Provide single files of peers that cannot be installed next to the others, from PyPI archives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FOR_ANY = (
 
 @pytest.fixture(autouse=True, scope="session")
 def importable_files() -> None:
-    """Download what is missing, and let files be imported without the package around them."""
+    """Download missing archives, and make files importable without the parent package."""
     folder = ROOT / ".bench" / "plain"
     if not (folder / "done").is_file() or (folder / "done").read_text() != " ".join(PLAIN):
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]

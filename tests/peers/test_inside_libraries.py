@@ -40,12 +40,12 @@ FLOAT32 = 3e-6
 
 @pytest.fixture(scope="session", autouse=True)
 def _libraries() -> None:
-    """Install the libraries that can be installed, once."""
+    """Install the installable libraries once."""
     subprocess.run([ROOT / "benchmarks" / "peers.sh", "libraries"], check=False, timeout=3600)
 
 
 def run(folder: Path, *arguments: Any, check: bool = True) -> str:
-    """Run a program in the libraries' environment; return its output."""
+    """Run a program in the libraries' environment; return the output."""
     paths = os.pathsep.join(map(str, (HERE, ROOT)))
     done = subprocess.run(
         [PYTHON, "-W", "ignore", *map(str, arguments)],
@@ -64,7 +64,7 @@ def skip_without(package: str, folder: Path) -> None:
 
 
 def first_sentence(paragraph: str) -> str:
-    """Return the first sentence of a paragraph of the page, which names libraries."""
+    """Return the first sentence, with the names of libraries, of a paragraph on the page."""
     found = re.search(rf"^\*\*{paragraph}[^*]*\*\*([^.]*\.)", PAGE, re.M)
     assert found
     return found[1]

@@ -1,4 +1,4 @@
-"""What the documentation states about averages of the weights elsewhere, beside the libraries."""
+"""Statements of the documentation about averages in other libraries, tested with the libraries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def expected(weight: Callable[[int], float], first: nn.Module) -> torch.Tensor:
 
 
 def start() -> nn.Module:
-    """Return what every average begins with."""
+    """Return the initial model of every average."""
     torch.manual_seed(1)
     return nn.Linear(3, 2).double()
 
@@ -49,7 +49,7 @@ def check(
     update: Callable[[nn.Module, nn.Module], None],
     weight: Callable[[int], float],
 ) -> None:
-    """Compare a library's average of the steps with that by our rule."""
+    """Compare a library's average of the steps with the average by our formula."""
     average = make(start())
     for model in models():
         update(average, model)
@@ -178,7 +178,7 @@ def test_adaptive_clipping() -> None:
 
 
 def mmcv_average(**arguments: float) -> tuple[nn.Module, object, object]:
-    """Return a model, mmcv's hook and its runner, at the start of a run."""
+    """Return a model, mmcv's hook and a runner at the start of a run."""
     from mmcv.runner.hooks import EMAHook
 
     model = nn.Linear(1, 1, bias=False)

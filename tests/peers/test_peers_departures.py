@@ -1,4 +1,4 @@
-"""What docstrings state of mmcv where a class departs from it, beside real mmcv."""
+"""Statements of docstrings about mmcv at a class's departures, tested with real mmcv."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 
 
 class Model(nn.Linear):
-    """Gives its weight for a loss."""
+    """A model whose loss is its weight."""
 
     def __init__(self) -> None:
         super().__init__(1, 1)

@@ -1,4 +1,4 @@
-"""What the pages about sister libraries state of them, beside mmengine and detectron2."""
+"""Statements of the docs about sister libraries, tested with MMEngine and detectron2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCHES = 2
 
 
 class Model(BaseModel):
-    """A parameter that falls."""
+    """A model with a falling parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Count(BaseMetric):
 
 
 class Sampler(torch.utils.data.SequentialSampler):
-    """Notes the epochs that it is given."""
+    """A sampler that records its epochs."""
 
     def __init__(self) -> None:
         super().__init__(range(BATCHES))
@@ -220,7 +220,7 @@ def test_resumed_with_todays_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return detectron2's DefaultTrainer in its first step, with a simple one inside."""
+    """Return detectron2's DefaultTrainer with an inner SimpleTrainer in the first step."""
     for unused in ("omegaconf", "tabulate", "torchvision"):
         monkeypatch.setitem(sys.modules, unused, mock.Mock())
     from detectron2.engine.defaults import DefaultTrainer

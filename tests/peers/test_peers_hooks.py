@@ -1,4 +1,4 @@
-"""What the documentation states about hooks, schedules and callbacks elsewhere, beside them."""
+"""Statements of the documentation about hooks, schedules and callbacks of other libraries."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_momentum_above_one() -> None:
 
 
 class Flat(nn.Module):
-    """BatchNorm and one that is not used, as mmcls and fvcore run a model."""
+    """A BatchNorm and an unused BatchNorm, with the interfaces of mmcls and fvcore."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def test_mmcls_does_not() -> None:
 
 
 def under_mmcv(folder: Path, epochs: int, *hooks: Any) -> None:
-    """Train by mmcv's runner, with hooks and their priorities."""
+    """Train with mmcv's runner and the given hooks and priorities."""
     from mmcv.runner import EpochBasedRunner
 
     class Model(nn.Linear):
@@ -168,7 +168,7 @@ def under_mmcv(folder: Path, epochs: int, *hooks: Any) -> None:
 
 
 def checkpoints(folder: Path, epochs: int, **arguments: Any) -> list[str]:
-    """Return the files that mmcv's hook leaves after a run."""
+    """Return the files of mmcv's checkpoint hook after a run."""
     from mmcv.runner.hooks import CheckpointHook
 
     under_mmcv(folder, epochs, (CheckpointHook(create_symlink=False, **arguments), "NORMAL"))

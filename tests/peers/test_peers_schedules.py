@@ -27,7 +27,7 @@ def optimizer() -> torch.optim.Optimizer:
 
 
 def rates(make: Callable[[torch.optim.Optimizer], Any], steps: int = STEPS) -> list[float]:
-    """Return the rate of each step, of a scheduler that steps after the optimizer."""
+    """Return the rate of each step of a scheduler that steps after the optimizer."""
     sgd = optimizer()
     scheduler, found = make(sgd), []
     with warnings.catch_warnings():
@@ -48,7 +48,7 @@ def ours(hook: Any, steps: int = STEPS, base: float = LR) -> list[float]:
 
 
 def after_warm_up(*phases: dict[str, Any]) -> Any:
-    """A warm-up over a phase of its own: the policies begin after it."""
+    """Return phases with a separate warm-up phase before the policies."""
     return h.PhasesLrUpdaterHook([{"policy": "fixed", "length": WARM}, *phases], **WARM_UP)
 
 
@@ -322,7 +322,7 @@ MMENGINE: dict[str, list[dict[str, Any]]] = {
 
 
 def mmengines(schedulers: list[dict[str, Any]], key: str) -> list[float]:
-    """Return what MMEngine sets in each iteration: schedulers step after iterations or epochs."""
+    """Return MMEngine's values in each iteration; the schedulers step by iteration or epoch."""
     kinds = importlib.import_module("mmengine.optim.scheduler")
     sgd = optimizer()
     sgd.param_groups[0]["weight_decay"] = 0.05

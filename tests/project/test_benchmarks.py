@@ -1,4 +1,4 @@
-"""Every bench can be run: that it still finds what it takes from us and from the others."""
+"""Every benchmark runs with the current package and peers."""
 
 from __future__ import annotations
 

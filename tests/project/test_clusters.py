@@ -24,7 +24,7 @@ ITERATIONS = 6
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A home with the script, and a PATH with commands that note their calls."""
+    """Create a home folder with the script, and a PATH with commands that record their calls."""
     project, commands = tmp_path / "project", tmp_path / "commands"
     project.mkdir()
     commands.mkdir()

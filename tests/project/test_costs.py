@@ -1,4 +1,4 @@
-"""What an iteration costs, counted: calls, objects and modules do not depend on the machine."""
+"""Counted costs of an iteration: calls, objects and modules, independent of the machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Old:
 
 
 class Idle:
-    """A foreign hook without one."""
+    """A foreign hook without a point in the step."""
 
     _reads_step = False
 
@@ -68,7 +68,7 @@ class Logging(TinyModule):
 
 
 class Steps(L.LightningModule):
-    """Steps that do next to nothing; ``seen`` has what ``look`` returned in front of each."""
+    """A module with trivial steps; ``seen`` has the results of ``look`` before each step."""
 
     def __init__(self, look: Any) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Validations(Steps):
 def steps(
     tmp_path: Path, count: int, look: Any, *hooks: Any, kind: type[Steps] = Steps
 ) -> list[Any]:
-    """Train for so many steps; return what was seen in each."""
+    """Train for a number of steps; return the result of ``look`` in each step."""
     module, loader = kind(look), DataLoader(range(count), batch_size=None)
     val_loader = loader if kind is Validations else None
     make_trainer(tmp_path, *hooks, num_sanity_val_steps=0).fit(module, loader, val_loader)
@@ -107,7 +107,7 @@ def steps(
 def calls_per_step(
     tmp_path: Path, *hooks: Any, count: int = 12, kind: type[Steps] = Steps
 ) -> list[int]:
-    """Return how many functions of ours, or of the hooks here, are called from step to step."""
+    """Return the number of calls in each step to functions of the package and of this file."""
     calls: list[str] = []  # before Python 3.11 a number of look's own is set back after its event
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -160,7 +160,7 @@ def test_a_step_makes_as_many_calls_late_in_a_run_as_early(tmp_path: Path) -> No
 
 
 def test_memory_does_not_grow_with_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What a line of a log leaves behind grows between any two looks, other objects once."""
+    """Objects left by log lines would grow with every line, other objects only once."""
     caplog.set_level("ERROR", "lightning_hooks")  # pytest keeps what is logged
     looks = (50, 100, 200, 300)  # the first leaves objects itself
     lines = 100 // 10

@@ -1,4 +1,4 @@
-"""The demo reaches its accuracy, leaves what it says, and resumes bit for bit."""
+"""The demo reaches its accuracy, writes the documented files, and resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def differing(a: Any, b: Any, path: str = "") -> list[str]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load a checkpoint without the places and times in it, which differ between runs."""
+    """Load a checkpoint without paths and times, which differ between runs."""
     checkpoint: dict[str, Any] = torch.load(path, weights_only=True)
     for name in ("hook_msgs", "time"):
         checkpoint["meta"].pop(name, None)

@@ -1,4 +1,4 @@
-"""The documentation is built without a warning, has every public name, and its code runs."""
+"""The documentation builds without warnings, has every public name, and its code runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ SOUGHT = {
 
 
 def check_search(index: dict[str, Any]) -> None:
-    """Check that words of a reader are main entries, which a search shows first, of their page."""
+    """Check that searched words are main index entries of the expected pages."""
     for words, page in SOUGHT.items():
         main = [index["docnames"][entry[0]] for entry in index["indexentries"][words] if entry[2]]
         assert page in main[:2], words
@@ -95,7 +95,7 @@ def check_search(index: dict[str, Any]) -> None:
 
 
 def raw_markup(page: str) -> list[str]:
-    """Return what a reader would see of formulas and of Markdown that were not rendered."""
+    """Return unrendered formulas and Markdown on a page."""
     shown = re.sub(r"<(pre|script|style|svg)\b.*?</\1>", "", page, flags=re.DOTALL)
     words = re.sub(r"<[^>]+>", "", re.sub(r"<code.*?</code>", "", shown, flags=re.DOTALL))
     found = re.findall(r"\$\$|:\w+:`|\\t|\\frac|\\mathrm", shown)
@@ -103,7 +103,7 @@ def raw_markup(page: str) -> list[str]:
 
 
 def links(page: str, text: str) -> Iterator[str]:
-    """Yield the files that a built page leads to, from the root of the documentation."""
+    """Yield the linked files of a built page, relative to the documentation's root."""
     for link in re.findall(r'<a [^>]*href="([^"]*)"', text):
         if not re.match(r"https?:|#|.*_sources/", link):
             place = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))

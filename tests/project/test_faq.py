@@ -1,4 +1,4 @@
-"""Each message of docs/faq.md is one that its mistake brings."""
+"""Each message in docs/faq.md is raised by its mistake."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The gallery has pictures of schedules and of a run, and its lines draw them.
+"""The gallery has pictures of schedules and of a run, drawn by the code on the page.
 
-``make gallery`` runs this file as a program: it draws the pictures of the page anew. ``make slow``
-runs all lines of the page, ``make test`` the first.
+``make gallery`` runs this file as a program and draws the pictures again. ``make slow`` runs all
+code on the page, ``make test`` only the first block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUIET |= {"enable_progress_bar": False}
 
 
 def draw(blocks: list[tuple[str, str]]) -> list[Path]:
-    """Run lines of the page in the current directory; return the pictures that they drew."""
+    """Run code blocks of the page in the current directory; return the drawn pictures."""
     names: dict[str, Any] = {}
     for kind, code in blocks:
         if kind == "python":

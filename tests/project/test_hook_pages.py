@@ -1,4 +1,4 @@
-"""Each hook has a page, and the example on the page runs, writes and saves what the page says."""
+"""Each hook has a page, whose example runs and writes the documented values and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names are imported when they are first asked for, and look as if they were before."""
+"""Public names are imported on first access and look like ordinary names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BASES |= {"LoggerHook", "LrUpdaterHook", "MomentumUpdaterHook"}  # not registere
 
 
 def in_a_fresh_process(program: str) -> Any:
-    """Run a program that prints JSON; return what it printed."""
+    """Run a program that prints JSON; return the parsed output."""
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

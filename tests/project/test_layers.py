@@ -1,4 +1,4 @@
-"""Imports go down only: the rooms of the package stand on one another in the order given here."""
+"""Imports in the package go only down the layers listed here."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py") if path.paren
 
 
 def nodes(tree: ast.AST, *, with_types: bool) -> Iterator[ast.AST]:
-    """Yield all nodes of a file, with or without what ``if TYPE_CHECKING:`` holds."""
+    """Yield all nodes of a file, with or without ``if TYPE_CHECKING:`` blocks."""
     yield tree
     for child in ast.iter_child_nodes(tree):
         if with_types or not (
@@ -69,7 +69,7 @@ def nodes(tree: ast.AST, *, with_types: bool) -> Iterator[ast.AST]:
 
 
 def imports(path: Path, *, with_types: bool = True) -> Iterator[str]:
-    """Yield each module of ours that a file imports, anywhere: deferred and for types too."""
+    """Yield each module of the package imported in a file, including deferred and type imports."""
     for node in nodes(ast.parse(path.read_text(encoding="utf-8")), with_types=with_types):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "absolute imports only"
@@ -99,7 +99,7 @@ def test_imports_go_down_only() -> None:
 
 
 def test_no_circle_of_files() -> None:
-    """A part may name the class that holds the part, for types alone."""
+    """A part may import the class of its owner for type checking only."""
     graph = {
         module: {*imports(path, with_types=False)} - {module} for module, path in MODULES.items()
     }
@@ -117,6 +117,6 @@ def test_the_page_on_the_architecture_names_every_folder() -> None:
 
 
 def test_only_the_stand_ins_hooks_ask_which_runner_it_is() -> None:
-    """Native code does not know mmcv's runners: they override a method of the runner or driver."""
+    """Native code does not know mmcv's runners, which override methods of the runner or driver."""
     asking = {path for path in FILES if ".loops_itself" in path.read_text(encoding="utf-8")}
     assert {path.relative_to(PACKAGE).parts[:2] for path in asking} == {("standin", "_hooks")}

@@ -1,8 +1,8 @@
-"""The notebooks run, and keep the outputs of a run.
+"""The notebooks run, and their outputs are stored.
 
-``make notebooks`` runs this file as a program: it writes the outputs anew; ``make notebooks
-ARGS=notebooks/06_write_a_hook.ipynb`` those of one. ``make test`` runs the first, and ``make slow``
-the others.
+``make notebooks`` runs this file as a program and writes all outputs again; ``make notebooks
+ARGS=notebooks/06_write_a_hook.ipynb`` writes the outputs of one notebook. ``make test`` runs the
+first notebook, and ``make slow`` the others.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ def execute(path: Path, folder: Path) -> Any:
 
 
 def outputs(notebook: Any) -> list[Any]:
-    """Return what the code cells gave."""
+    """Return the outputs of the code cells."""
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
 def pictures(notebook: Any) -> Iterator[Any]:
-    """Yield the data of the outputs that are pictures."""
+    """Yield the data of picture outputs."""
     return (o.data for o in outputs(notebook) if "image/png" in o.get("data", {}))
 
 
 def smaller(png: str) -> str:
-    """Return a picture with 64 colours, which do for curves."""
+    """Return a picture reduced to 64 colors, which suffice for curves."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -102,12 +102,12 @@ def smaller(png: str) -> str:
 
 
 def first_picture(notebook: Any) -> bytes:
-    """Return the first picture, as a file has it."""
+    """Return the bytes of the first picture."""
     return base64.b64decode(next(pictures(notebook))["image/png"])
 
 
 def printed(notebook: Any, name: str = "stdout") -> str:
-    """Return what the code cells wrote to a stream."""
+    """Return the stream output of the code cells."""
     return "".join(output.text for output in outputs(notebook) if output.get("name") == name)
 
 

@@ -1,4 +1,4 @@
-"""The code of the documentation runs, page by page, and prints what stands below it."""
+"""The code on each page of the documentation runs and prints the text shown below the code."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ QUIET = {"accelerator": "cpu", "logger": False, "enable_model_summary": False}
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Return the page's blocks: the kind of each, and its text."""
+    """Return the kind and text of each block on the page."""
     text = page.read_text(encoding="utf-8")
     return re.findall(r"^```([\w{}-]*)[^\n]*\n(.*?)^```$", text, re.M | re.S)
 
 
 def run_page(page: Path, capsys: Any, **names: Any) -> dict[str, Any]:
-    """Run a page's code from top to bottom; compare what it prints with the text below it.
+    """Run a page's code from top to bottom; compare the output with the text below the code.
 
-    A page's ``Net``, ``module``, ``train_loader`` and ``val_loader`` are its reader's.
+    The test provides the page's ``Net``, ``module``, ``train_loader`` and ``val_loader``.
     """
     names = {"L": L, "Net": TinyModule, "module": TinyModule(), **names}
     names |= {"train_loader": make_loader(4), "val_loader": make_loader(1)}
@@ -65,7 +65,7 @@ def run_page(page: Path, capsys: Any, **names: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _quiet_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every Trainer of a page the arguments that a test wants."""
+    """Set the tests' default arguments for every Trainer on a page."""
     monkeypatch.chdir(tmp_path)
     for name, value in {**QUIET, "enable_progress_bar": False}.items():
         monkeypatch.setenv(f"PL_TRAINER_{name.upper()}", str(value))

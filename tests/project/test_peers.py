@@ -1,7 +1,7 @@
-"""What the documentation states about Lightning, torch and W&B, tested beside these libraries.
+"""Statements of the documentation about Lightning, torch and W&B, tested with the libraries.
 
-A test's docstring is the claim. ``make peers`` runs the tests about packages that ``make`` does
-not install, in ``tests/peers``.
+A test's docstring is the claim. ``make peers`` runs the tests about packages that ``make`` does not
+install, in ``tests/peers``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the documentation states about a step of Lightning's, torch and glibc, beside them.
+"""Statements of the documentation about Lightning's step, torch and glibc, tested with both.
 
 A test's docstring is the sentence of the page, as in ``test_peers.py``.
 """
@@ -22,7 +22,7 @@ from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
 def in_a_step(count: Any) -> int:
-    """Return what one more step adds to a count of the batches given."""
+    """Return the difference of a count between a run of four batches and a run of three."""
     return int(count(4) - count(3))
 
 

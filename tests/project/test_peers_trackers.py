@@ -1,4 +1,4 @@
-"""What the documentation states about trackers and Lightning's loggers, beside them.
+"""Statements of the documentation about trackers and Lightning's loggers, tested with both.
 
 A test's docstring is the sentence of the page, as in ``test_peers.py``.
 """

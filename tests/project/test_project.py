@@ -1,4 +1,4 @@
-"""What holds for the project as a whole: version, licence, and who may import what."""
+"""Properties of the whole project: version, license, and imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONAL = {
 
 
 def imported_at_module_level(path: Path) -> Iterator[str]:
-    """Yield what is imported when the module is, function bodies and type checking left out."""
+    """Yield the imports of a module outside function bodies and type checking blocks."""
     pending: list[ast.AST] = list(ast.parse(path.read_text(encoding="utf-8")).body)
     while pending:
         node = pending.pop()

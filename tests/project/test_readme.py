@@ -1,4 +1,4 @@
-"""The code in README.md runs, and prints what it says."""
+"""The code in README.md runs and prints the shown output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(code: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _quiet_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every Trainer of the page the arguments that a test wants."""
+    """Set the tests' default arguments for every Trainer on the page."""
     monkeypatch.chdir(tmp_path)
     quiet = {"logger": False, "enable_model_summary": False}
     quiet |= {"accelerator": "cpu", "enable_progress_bar": False, "default_root_dir": tmp_path}

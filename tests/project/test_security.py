@@ -1,4 +1,4 @@
-"""Every statement of SECURITY.md names a test that exists."""
+"""Every statement in SECURITY.md names an existing test."""
 
 from __future__ import annotations
 

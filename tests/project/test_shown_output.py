@@ -1,4 +1,4 @@
-"""What the pages of the families show of a run is what a run gives, but for its numbers."""
+"""The output on the pages of the families equals the output of a run, ignoring numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCS = ROOT / "docs"
 
 
 class Scores(TinyModule):
-    """Logs an accuracy; its loss becomes NaN in a third epoch."""
+    """A module that logs an accuracy, with a NaN loss in the third epoch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss = super().training_step(batch, batch_idx)

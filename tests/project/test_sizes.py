@@ -1,4 +1,4 @@
-"""docs/guides/several_gpus.md: the sizes of checkpoints by its formulas."""
+"""The checkpoint sizes on docs/guides/several_gpus.md follow from the formulas on the page."""
 
 from __future__ import annotations
 

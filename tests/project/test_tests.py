@@ -1,4 +1,4 @@
-"""Holds how tests/ is laid out, each file for itself, and that forks are as new interpreters."""
+"""The layout of tests/, the independence of test files, and forks in place of new interpreters."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_hooks_train_without_asserts_and_docstrings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_hooks_train_from_a_zip_with_warnings_as_errors(tmp_path: Path) -> None:
-    """A zip also proves that the package writes nothing beside its modules."""
+    """The zip also proves that the package writes no files next to its modules."""
     with zipfile.ZipFile(tmp_path / "hooks.zip", "w") as file:
         for path in (ROOT / "lightning_hooks").rglob("*"):
             if path.suffix in (".py", ".pyi", ".txt"):

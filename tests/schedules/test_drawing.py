@@ -1,4 +1,4 @@
-"""The picture of a schedule: written without a trainer, and with what belongs in it."""
+"""The picture of a schedule, drawn without a Trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = {"max_epochs": 4, "iters_per_epoch": 5}
 
 @pytest.fixture
 def axes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The panels of the picture that is saved."""
+    """The panels of the saved picture."""
     from matplotlib.figure import Figure
 
     found: list[Any] = []

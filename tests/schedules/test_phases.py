@@ -1,4 +1,4 @@
-"""Phases, shares of the run, lengths of their own and the decay at the end, without a trainer."""
+"""Phases, shares of the run, custom lengths and the final decay, without a Trainer."""
 
 from __future__ import annotations
 

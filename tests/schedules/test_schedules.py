@@ -26,7 +26,7 @@ GOLDEN = recorded("schedules")["cases"]
 
 
 def sampled(case: dict[str, Any]) -> list[list[float]]:
-    """Compute what the recorder saw, without a trainer."""
+    """Compute the recorded values without a Trainer."""
     bases = {key: {one["name"]: one[key] for one in case["optimizers"]} for key in ("lr",)}
     bases["momentum"] = {one["name"]: one["momentum"] for one in case["optimizers"]}
     by_name = None not in bases["lr"]

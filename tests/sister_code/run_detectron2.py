@@ -1,7 +1,7 @@
-"""Hooks of detectron2: in its own trainer, and in an adapter of ours.
+"""Hooks of detectron2 in detectron2's trainer and in an adapter.
 
-The same with our classes. What detectron2's take from fvcore (checkpointer, schedules, precise BN,
-history buffers) is fvcore's.
+The dialect's hooks run in both, too. detectron2's classes from fvcore (checkpointer, schedules,
+precise BN, history buffers) are fvcore's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMES = ("time", "data_time", "rank_data_time", "eta_seconds")
 
 
 class Net(nn.Module):
-    """A model of detectron2's protocol: it returns its losses by name."""
+    """A model with detectron2's interface, which returns losses by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,12 +45,12 @@ class Net(nn.Module):
 
 @dataclasses.dataclass
 class Place:
-    """What a hook may need to be made.
+    """Objects needed to construct a hook.
 
     Args:
         net: The model.
-        sgd: Its optimizer.
-        folder: Where it writes.
+        sgd: The optimizer.
+        folder: The output folder.
     """
 
     net: Net
@@ -63,7 +63,7 @@ class Place:
         return [x for x, _ in loader(20, 5)]
 
     def checkpointer(self, d2: Any) -> Any:
-        """detectron2's, which is fvcore's, or ours."""
+        """Return the dialect's checkpointer, or fvcore's for detectron2."""
         made = (
             getattr(d2, "Checkpointer", None)
             or import_module("fvcore.common.checkpoint").Checkpointer
@@ -171,7 +171,7 @@ CASES: dict[str, Hooks] = {
 
 
 def trace(base: type, notes: list[Any], place: Place) -> Any:
-    """Make a hook that notes where the run stands, with all that is in the storage."""
+    """Return a hook that records the state of the run and the storage."""
 
     def note(point: str) -> Any:
         def method(self: Any) -> None:
@@ -254,13 +254,13 @@ class _Lines(logging.Handler):
 
 
 def run_noted(d2: Any, hooks: Hooks, folder: str, train: Callable[[Place, list[Any]], None]) -> Any:
-    """Train with the hooks of a case; return what was noted, and what is in the files.
+    """Train with the hooks of a case; return the recorded values and the files' contents.
 
     Args:
-        d2: The names of detectron2's, or ours.
+        d2: The names of detectron2 or of the dialect.
         hooks: The case.
-        folder: Where its files are.
-        train: Function of a place and the hooks.
+        folder: The output folder.
+        train: A function that trains, given a place and the hooks.
     """
     torch.manual_seed(0)
     net, notes, lines = Net(), [], _Lines()
@@ -284,7 +284,7 @@ def run_noted(d2: Any, hooks: Hooks, folder: str, train: Callable[[Place, list[A
 
 
 def detectron2_names() -> Any:
-    """Return what is in the files of detectron2 that its hooks are in."""
+    """Return the names in detectron2's files with hooks."""
     scheduler = import_module("detectron2.solver.lr_scheduler")
     for name in ("LRMultiplier", "LRScheduler"):
         setattr(sys.modules["detectron2.solver"], name, getattr(scheduler, name))
@@ -344,7 +344,7 @@ def under_us(name: str, case: Hooks, folder: str) -> dict[str, Any]:
 
 
 def with_ours(name: str, case: Hooks, folder: str) -> dict[str, Any]:
-    """Run our own hooks of the same names there; detectron2 is not there."""
+    """Run the dialect's hooks of the same names in a Trainer, without detectron2."""
     return run_noted(without_library(), case, folder, _in_trainer)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""detectron2's event storage with its writers, without a trainer: its lines and rows, and ours."""
+"""Lines and rows of detectron2's event storage and writers, without a trainer, and ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _rows(path: Path) -> list[Any]:
 
 
 def _lines(d2: Any, folder: Path) -> Any:
-    """Lines as scalars come and go, with times that are given."""
+    """Return the printed lines of varying scalars with given times."""
     seen: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
@@ -48,7 +48,7 @@ def _lines(d2: Any, folder: Path) -> Any:
 
 
 def _periods(d2: Any, folder: Path) -> Any:
-    """Scalars of several periods, written in one that fits none."""
+    """Return rows of scalars with several periods, written at yet another period."""
     path = folder / "rows.json"
     with d2.EventStorage() as storage:
         writer = d2.JSONWriter(str(path))
@@ -64,7 +64,7 @@ def _periods(d2: Any, folder: Path) -> Any:
 
 
 def _windows(d2: Any, folder: Path) -> Any:
-    """Medians of windows that are counted in iterations."""
+    """Return medians of windows counted in iterations."""
     path = folder / "rows.json"
     with d2.EventStorage() as storage:
         writer = d2.JSONWriter(str(path), window_size=10)
@@ -82,7 +82,7 @@ def _windows(d2: Any, folder: Path) -> Any:
 
 
 def _storage(d2: Any, folder: Path) -> Any:
-    """What is in a storage."""
+    """Return the contents of a storage."""
     with d2.EventStorage(5) as storage:
         with storage.name_scope("outer/"):
             storage.put_scalar("a", torch.tensor(2.0))
@@ -110,12 +110,12 @@ CASES: dict[str, Callable[[Any, Path], Any]] = {
 
 
 def under_library(name: str, case: Callable[[Any, Path], Any], folder: str) -> Any:
-    """What detectron2 writes."""
+    """Return the output of detectron2."""
     return _plain(case(detectron2_names(), Path(folder)))
 
 
 def with_ours(name: str, case: Callable[[Any, Path], Any], folder: str) -> Any:
-    """What we write."""
+    """Return the output of the dialect."""
     return _plain(case(without_library(), Path(folder)))
 
 

@@ -1,4 +1,4 @@
-"""What detectron2's hooks have from fvcore: its numbers and ours."""
+"""Numbers of fvcore, used in detectron2's hooks, and ours."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _history(buffer_class: Any) -> dict[str, Any]:
 
 
 def _saving(checkpointer_class: Any) -> list[Any]:
-    """What a periodic checkpointer does when it is stepped in a loop of one's own."""
+    """Return the saves of a periodic checkpointer in a custom loop."""
     saved: list[Any] = []
 
     class Saver:
@@ -87,12 +87,12 @@ CASES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def under_library(name: str, case: tuple[Callable[[Any], Any], str], folder: str) -> Any:
-    """What fvcore finds."""
+    """Return the result of fvcore."""
     function, what = case
     return function(_theirs(what))
 
 
 def with_ours(name: str, case: tuple[Callable[[Any], Any], str], folder: str) -> Any:
-    """What we find."""
+    """Return the result of this package."""
     function, what = case
     return function(_ours(what))

@@ -19,17 +19,17 @@ TIMES = ("time", "data_time", "eta", "memory")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Hooks in a run.
+    """Hooks and the run of the hooks.
 
     Args:
-        hooks: ``module:class`` of each, with its arguments.
-        by_epoch: Whether the run is counted in epochs.
-        val: Whether there is validation.
-        test: Whether there is a test after the training.
-        samples: Whether the data come in another order each epoch.
-        schedules: Schedulers of mmengine, by class name with arguments.
+        hooks: ``module:class`` of each hook with arguments.
+        by_epoch: Whether the run counts epochs.
+        val: Whether to validate.
+        test: Whether to test after the training.
+        samples: Whether each epoch has another order of the data.
+        schedules: MMEngine's schedulers, by class name with arguments.
         grows: Whether the batches grow with the model's scale.
-        workers: Whether a worker that stays loads the data, others while objects are pasted.
+        workers: Whether a persistent worker loads the data, which differ while objects are pasted.
     """
 
     hooks: tuple[tuple[str, dict[str, Any]], ...]
@@ -43,17 +43,17 @@ class Case:
 
 
 def one(name: str, **arguments: Any) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return a hook of mmengine with its arguments."""
+    """Return a hook of MMEngine with arguments."""
     return ((f"mmengine.hooks:{name}", arguments),)
 
 
 def mmdet(file: str, name: str, **arguments: Any) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return a hook of mmdet with its arguments."""
+    """Return a hook of mmdet with arguments."""
     return ((f"mmdet.engine.hooks.{file}:{name}", arguments),)
 
 
 def of(name: str, **arguments: Any) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return a hook of another package: ``package.file:class``, with its arguments."""
+    """Return a hook of another package, ``package.file:class``, with arguments."""
     package, _, rest = name.partition(".")
     return ((f"{package}.engine.hooks.{rest}", arguments),)
 
@@ -231,7 +231,7 @@ CASES = {
 
 
 def config_of() -> Any:
-    """Return the config that mode switches read: the loader's, with data of its own."""
+    """Return a config for mode switches, with a registered dataset."""
     from mmengine.config import Config
     from mmengine.registry import DATASETS
 
@@ -268,7 +268,7 @@ def hooks_of(case: Case) -> list[Any]:
 
 
 class Pasting(torch.utils.data.Dataset[Any]):
-    """Data that are others while objects are pasted into them."""
+    """A dataset with different samples while objects are pasted."""
 
     def __init__(self, data: Any) -> None:
         self.data, self.dataset, self.skipped, self.pipeline = data, data.dataset, [], ["old"]
@@ -284,7 +284,7 @@ class Pasting(torch.utils.data.Dataset[Any]):
 
 
 def batches_of(case: Case) -> Any:
-    """Return the loader of the training, with what hooks find in its data."""
+    """Return the training loader with the attributes used by hooks."""
     made = loader(4, samples=case.samples)
     data: Any = made.dataset
     pasting = import_module("mmdet3d.datasets.transforms").ObjectSample()
@@ -310,7 +310,7 @@ def batches_of(case: Case) -> Any:
 
 
 def growing(case: Case) -> list[Any]:
-    """Return a hook that gives the model another scale after some iterations."""
+    """Return a hook that changes the model's scale every few iterations."""
     from mmengine.hooks import Hook
 
     def before_train_iter(self: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
@@ -322,7 +322,7 @@ def growing(case: Case) -> list[Any]:
 
 
 def reads_length() -> Any:
-    """Return a hook that doubles later epochs, and reads the run's length and the hub's state."""
+    """Return a hook that doubles later epochs and reads the run's length and the hub's state."""
     from mmengine.hooks import Hook
 
     class ReadsLength(Hook):
@@ -355,7 +355,7 @@ def schedulers_of(case: Case, optimizer: Any, length: int) -> list[Any]:
 
 
 def noting(notes: list[Any]) -> Any:
-    """Make a hook that notes where the run stands at every point, last of all."""
+    """Return a hook that records the state of the run at every point, after all other hooks."""
     from mmengine.hooks import Hook
 
     def note(point: str) -> Any:
@@ -381,7 +381,7 @@ def noting(notes: list[Any]) -> Any:
 
 
 def files_of(folder: str) -> dict[str, Any]:
-    """What checkpoints there are, with what in them."""
+    """Return the contents of each checkpoint by name."""
     found: dict[str, Any] = {}
     for path in sorted(Path(folder).rglob("*.pth")):
         name = re.sub(r"-[0-9a-f]{8}\.pth$", "-HASH.pth", path.name)
@@ -402,7 +402,7 @@ def _sum(state: dict[str, Any]) -> float:
 
 
 def hub_of(hub: Any) -> dict[str, Any]:
-    """What is in a message hub; of times only how many there are."""
+    """Return the contents of a message hub, with only the number of times."""
     scalars = {}
     for name, history in hub.log_scalars.items():
         values, counts = history.data
@@ -420,7 +420,7 @@ def hub_of(hub: Any) -> dict[str, Any]:
 
 
 def without_times(line: str) -> str:
-    """Return a line of a log without what differs from run to run."""
+    """Return a log line without parts that differ from run to run."""
     line = re.sub(r"(eta|time|data_time|memory): \S+", r"\1: T", line)
     return re.sub(r"(Exp name:|will be saved to|saved to) \S+", r"\1 NAME", line)
 
@@ -433,7 +433,7 @@ class Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one."""
+        """Store a line."""
         line = without_times(record.getMessage())
         if re.match(r"Exp name|Epoch\(|Iter\(|Saving|The best|The previous best", line):
             self.lines.append(re.sub(r"/\S*/", "", line))
@@ -516,7 +516,7 @@ def under_library(name: str, case: Case, folder: str) -> dict[str, Any]:
 
 
 def _pasting(made: Any) -> Any:
-    """Return whether the data paste objects, if their transforms are there."""
+    """Return whether the data paste objects, for each transform."""
     transforms = getattr(made.dataset, "dataset", made.dataset)
     found = getattr(getattr(transforms, "pipeline", None), "transforms", [])
     return [not transform.disabled for transform in found]
@@ -615,11 +615,11 @@ class KeepHub:
     hub: Any = None
 
     def before_run(self, runner: Any) -> None:
-        """Keep it."""
+        """Store the message hub."""
         self.hub = runner.message_hub
 
     def before_test(self, runner: Any) -> None:
-        """Keep it."""
+        """Store the message hub."""
         self.hub = runner.message_hub
 
 

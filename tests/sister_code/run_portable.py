@@ -1,4 +1,4 @@
-"""Hooks that are written without a base class, under the libraries; the tests run them under us."""
+"""Run hooks without a base class under the libraries; the tests run the same hooks with ours."""
 
 from __future__ import annotations
 
@@ -133,5 +133,5 @@ CASES = {
 
 
 def under_library(name: str, case: Any, folder: str) -> Any:
-    """Run a case; it needs no folder."""
+    """Run a case without a folder."""
     return case()

@@ -1,7 +1,8 @@
 """Run hooks of the sister libraries: ``run_sisters.py WAY packages out.json``.
 
-The way is ``library``: in the library's own trainer; ``trainer``: in a HookAdapter of a
-``lightning.Trainer``; ``ours``: our hooks of the same names there. Further arguments select cases.
+The way is ``library``: in the library's trainer; ``trainer``: in a HookAdapter of a
+``lightning.Trainer``; ``ours``: the dialect's hooks of the same names in a ``lightning.Trainer``.
+Further arguments select cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The job that the sister libraries and our dialects are given: a model, data, what is noted."""
+"""The shared job of the sister libraries and the dialects: a model, data, and recorded values."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ EPOCHS, ITERATIONS = 3, 8
 
 
 class BoxHead(nn.Module):
-    """What the hooks of several YOLOX switch."""
+    """A head with the switches of several YOLOX hooks."""
 
     use_l1 = use_bbox_aux = use_aux_loss = False
 
 
 class Named(nn.Module):
-    """A preprocessor that gives the tensors of a batch names, and stacks lists of samples."""
+    """A preprocessor that stacks lists of samples and names the tensors of a batch."""
 
     def forward(self, data: Any, training: bool = False) -> dict[str, Any]:
-        """Return what the model is called with."""
+        """Return the arguments of the model."""
         x, y = (torch.stack(list(part)) for part in data)
         return {"x": x, "y": y}
 
 
 def build(model: nn.Module) -> None:
-    """Give a model, of whatever class, what the hooks of all libraries look for."""
+    """Add the attributes used by the hooks of all libraries to a model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model.student = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
@@ -68,7 +68,7 @@ class Model(nn.Module):
 
 
 def loader(batches: int, seed: int = 0, samples: bool = False) -> DataLoader[Any]:
-    """Make a loader; with a sampler that is another one in each epoch if ``samples``."""
+    """Return a loader; with ``samples``, a sampler draws another order in each epoch."""
     made = make_loader(batches, 4, seed=seed)
     data: Any = made.dataset
     data.metainfo = {"classes": ("a", "b")}
@@ -81,13 +81,13 @@ def loader(batches: int, seed: int = 0, samples: bool = False) -> DataLoader[Any
 
 
 def weights(model: nn.Module) -> float:
-    """The sum of what the hooks may have changed."""
+    """Return the sum of all parameters and buffers."""
     state = model.state_dict().values()
     return float(sum(value.double().abs().sum() for value in state))
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can have."""
+    """Return a value in JSON types."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, dict):

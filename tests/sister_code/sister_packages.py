@@ -1,4 +1,4 @@
-"""The sister libraries from PyPI: those that can be imported, and files of those that cannot."""
+"""The sister libraries from PyPI: importable packages, and files of packages that do not import."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _pip(*arguments: str) -> None:
 
 
 def fetch(directory: Path) -> None:
-    """Download what is missing into ``directory``: ``lib`` can be imported, ``src`` is unpacked."""
+    """Download missing packages to ``directory``: ``lib`` is importable, ``src`` is unpacked."""
     library, source = directory / "lib", directory / "src"
     done = directory / "sisters"
     wanted = " ".join((*INSTALLED, *UNPACKED, DETECTRON2))

@@ -1,8 +1,9 @@
-"""Hooks of mmengine, mmdet 3.x and detectron2 do here what they do in their own trainers.
+"""Hooks of MMEngine, mmdet 3.x and detectron2 behave as in their original trainers.
 
-``make old-code`` downloads the libraries from PyPI. Their hooks are run, from their own files, in
-an adapter in a ``lightning.Trainer``; of detectron2 our own hooks too, and what it has from fvcore.
-Rates, weights, metrics, scalars, log lines and files must be those recorded under the library.
+``make old-code`` downloads the libraries from PyPI. The libraries' hooks, in the original files,
+run in an adapter in a ``lightning.Trainer``; so do the dialect's hooks of detectron2's names, and
+fvcore's parts. Rates, weights, metrics, scalars, log lines and files must equal the recorded
+results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lets every test of the stand-in import mmcv from it."""
+"""Install the stand-in as mmcv for every test in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where checkpoints are loaded from, and what their weights are called."""
+"""The sources of loaded checkpoints and the names of weights."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from support.standin import make
 
 
 class Writer:
-    """A client of Pavi's that notes its calls."""
+    """A stub of Pavi's client that records calls."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.calls: list[tuple[str, Any]] = [("init", kwargs)]

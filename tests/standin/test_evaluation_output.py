@@ -16,7 +16,7 @@ from support.standin import HAS_LITE, Idle, make, needs_lite
 
 
 class Samples(Dataset[Any]):
-    """Five samples; the scores are of numpy's types, as old projects return them."""
+    """A dataset of five samples with scores of numpy types, as in old projects."""
 
     def __len__(self) -> int:
         return 5
@@ -36,7 +36,7 @@ class Samples(Dataset[Any]):
 
 
 class Tells(Idle):
-    """Returns its input."""
+    """A model that returns the input."""
 
     def forward(self, x: torch.Tensor, return_loss: bool = True) -> list[float]:
         return x.flatten().tolist()
@@ -60,7 +60,7 @@ class Lines(logging.Handler):
 def test_numpys_numbers_are_written_whole(
     kind: str, head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The lines are those of real mmcv: it takes only Python's floats for floats."""
+    """The expected lines are real mmcv's, which treats only Python floats as floats."""
     from mmcv.runner import EvalHook
 
     logger, kept, by_epoch = logging.Logger("evaluation"), Lines(), kind == "EpochBasedRunner"

@@ -1,4 +1,4 @@
-"""Names of old Python, numpy and torch: there for a whole script, and only there."""
+"""Removed names of Python, numpy and torch exist during an old script and only then."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from support.standin import make
 @pytest.mark.parametrize("kind", ["EpochBasedRunner", "IterBasedRunner"])
 @pytest.mark.parametrize("config", [{}, {"loss_scale": {"init_scale": 64.0}}])
 def test_half_precision_trains_on_a_cpu(kind: str, config: dict[str, Any], tmp_path: Path) -> None:
-    """Where mmcv's own fails: its autocast is for GPUs, and Half meets Float."""
+    """mmcv's half precision fails on the CPU: its autocast is for GPUs, and Half meets Float."""
     from mmcv.runner import Fp16OptimizerHook, auto_fp16, wrap_fp16_model
 
     class Model(nn.Module):

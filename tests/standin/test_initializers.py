@@ -1,4 +1,4 @@
-"""Initializers of configs refuse what mmcv's refuse, and note what they have initialized."""
+"""Initializers of configs refuse the same configs as mmcv and record the initialized parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = needs_lite
 
 
 class Net(nn.Module):
-    """Two layers, one with a name of its own."""
+    """A model of a convolution and a named head."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What comes from the files of OpenMMLab's wheels; golden_check compares it with mmcv."""
+"""Modules from the files of OpenMMLab's wheels; golden_check compares the modules with mmcv."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ print(needless & {{name.partition(".")[0] for name in sys.modules}})
 
 
 def errors(before: str, *statements: str) -> list[str]:
-    """Return the errors of statements that need something which is not installed."""
+    """Return the errors of statements that need a missing package."""
     program = textwrap.dedent(PROGRAM).format(before=before, statements=statements)
     *found, needless = run_program(program).splitlines()
     assert needless == "set()"

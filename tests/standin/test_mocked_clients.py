@@ -1,4 +1,4 @@
-"""Clients that a program has put into ``sys.modules`` itself are called as mmcv calls them."""
+"""Mock clients in ``sys.modules`` get the same calls as from mmcv."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_module_that_is_blocked_counts_as_missing(monkeypatch: pytest.MonkeyPa
 
 
 class Counted(Idle):
-    """A model whose losses are 1, 2, 3, ..."""
+    """A model with the losses 1, 2, 3, ..."""
 
     steps = 0
 
@@ -51,7 +51,7 @@ def tags(mode: str, loss: float) -> dict[str, float]:
 
 
 def run(name: str, unit: str, work_dir: Path, **arguments: Any) -> tuple[Any, Any]:
-    """Train with a logger; return it and the model."""
+    """Train with a logger; return the logger and the model."""
     from mmcv.runner import HOOKS
 
     by_epoch, model = unit == "EpochBasedRunner", Counted()

@@ -1,4 +1,4 @@
-"""Models that step their own optimizers: each hook is called, though no loss is returned."""
+"""Every hook is called for a model that steps its optimizers and returns no loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.standin import make
 
 
 class Gan(nn.Module):
-    """A model with two optimizers, both stepped in its ``train_step``."""
+    """A model with two optimizers, both stepped in ``train_step``."""
 
     def __init__(self) -> None:
         super().__init__()

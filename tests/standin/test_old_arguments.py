@@ -1,4 +1,4 @@
-"""Arguments that mmcv asserts, and what it accepts where the native hooks do not."""
+"""Arguments asserted by mmcv, and arguments accepted by mmcv but not by native hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs and registries in mmcv's own words: the text of a config, its errors, old calls."""
+"""Configs and registries as in mmcv: a config's text, errors, and old calls."""
 
 from __future__ import annotations
 

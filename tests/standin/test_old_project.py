@@ -1,8 +1,8 @@
 """An unchanged project has the same results under the stand-in as under real mmcv.
 
-``old_project/`` has the parts of such projects: configs with bases and ``custom_imports``, own
+``old_project/`` has the parts of old projects: configs with bases and ``custom_imports``, custom
 hooks, policies, loggers and checkpoint hooks, a runner with ``run_iter``, ``save_checkpoint`` and
-``resume``, an optimizer constructor, a ``train.py`` with ``DictAction``.
+``resume``, an optimizer constructor, and a ``train.py`` with ``DictAction``.
 """
 
 from __future__ import annotations

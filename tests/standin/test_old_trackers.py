@@ -1,4 +1,4 @@
-"""Old subclasses of mmcv's loggers go on with the client at once: it is there, and has all."""
+"""Old subclasses of mmcv's loggers find a connected client with all values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in's optimizers have the rates and decays that mmcv's have."""
+"""The stand-in's optimizers have the rates and decays of mmcv's optimizers."""
 
 from __future__ import annotations
 

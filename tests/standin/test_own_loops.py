@@ -1,4 +1,4 @@
-"""Runners with their own loop equal real mmcv, on Lightning's strategy."""
+"""Runners with custom loops equal real mmcv, on Lightning's strategy."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_error_in_the_loop_keeps_its_type(job: Any, tmp_path: Path) -> None:
 
 
 def test_before_run_reads_the_inner_iter_set_by_an_own_resume(job: Any, tmp_path: Path) -> None:
-    """As mmgen's DynamicIterBasedRunner sets it."""
+    """mmgen's DynamicIterBasedRunner sets ``_inner_iter`` in ``resume``."""
     import logging
 
     seen: list[int] = []
@@ -106,7 +106,7 @@ def test_before_run_reads_the_inner_iter_set_by_an_own_resume(job: Any, tmp_path
 
 
 def test_a_runner_trains_with_the_optimizers_of_its_model(job: Any, tmp_path: Path) -> None:
-    """As mmgen's DynamicIterBasedRunner: the constructor takes them from the model."""
+    """The constructor of mmgen's DynamicIterBasedRunner takes the optimizers from the model."""
     import logging
 
     class OfTheModel(job.LoopInRun):

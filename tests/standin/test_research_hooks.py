@@ -1,4 +1,4 @@
-"""Hooks of research repositories for mmcv, in a plain Trainer: what each sees and writes.
+"""Hooks of research repositories for mmcv in a plain Trainer: recorded values and files.
 
 ``tests/golden_check/test_research_hooks.py`` compares the same hooks with real mmcv.
 """
@@ -64,7 +64,7 @@ def test_an_iter_loader_has_the_trainings_iterator(tmp_path: Path) -> None:
 
 
 class Flagged(torch.optim.SGD):
-    """Scales its step by an attribute, and counts its steps."""
+    """An optimizer that scales its step by an attribute and counts the steps."""
 
     scale, used = 1.0, 0
 

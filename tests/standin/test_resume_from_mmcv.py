@@ -1,4 +1,4 @@
-"""A run goes on from a checkpoint that real mmcv has written, with numpy's values in its meta."""
+"""A run resumes from a checkpoint of real mmcv, with numpy values in the meta."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_nonsense_is_named_by_file_and_key(
 def test_a_config_in_a_files_meta_is_read(
     written_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As mmgen's runner writes it: weights-only loading refuses classes that it does not know."""
+    """mmgen's runner writes a config to the meta; weights-only loading refuses unknown classes."""
     import mmcv
     from mmcv.runner.checkpoint import _load_checkpoint
 

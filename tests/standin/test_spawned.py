@@ -1,4 +1,4 @@
-"""Processes that a script starts by "spawn" or "forkserver" have the stand-in and the habits."""
+"""Processes started by "spawn" or "forkserver" in a script have the stand-in and the habits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in itself: what is importable, by which paths, and what is said of the rest."""
+"""The stand-in's importable names and paths, and the errors for missing names."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_was_imported_works_after_uninstalling_and_pickles() -> None:
 
 
 def run_beside(tmp_path: Path, version: str, program: str) -> str:
-    """Run a program beside a package ``mmcv`` of that version that has little."""
+    """Run a program with a minimal package ``mmcv`` of the given version installed."""
     package = tmp_path / "mmcv"
     (package / "utils").mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text(
@@ -213,7 +213,7 @@ def test_mmcv_2_gives_way_if_it_has_not_been_imported(tmp_path: Path) -> None:
 
 
 def test_compiled_operators_are_those_of_an_installed_mmcv_2(tmp_path: Path) -> None:
-    """A module in Python stands for the compiled one."""
+    """A Python module replaces the compiled module."""
     operators = tmp_path / "mmcv" / "ops"
     operators.mkdir(parents=True)
     (tmp_path / "mmcv" / "_ext.py").write_text("def double(x):\n    return 2 * x\n")

@@ -31,7 +31,7 @@ OTHER = {
 
 
 class Idle(nn.Module):
-    """A model whose steps do nothing."""
+    """A model with empty steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def train(hook: Any, work_dir: Path) -> list[list[float]]:
 
 
 def differing(hook: Any, theirs: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the attributes that a hook of ours lacks or has with another value."""
+    """Yield the attributes missing from our hook or with another value."""
     for name in theirs.keys() - OTHER.keys():
         value = theirs[name]
         ours = getattr(hook, name, "absent")

@@ -1,4 +1,4 @@
-"""Every name of mmcv 1.7.2 is in the stand-in with the arguments it had, or has a placeholder."""
+"""Every name of mmcv 1.7.2 is in the stand-in with the same arguments, or has a placeholder."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def takes(theirs: str | None, ours: str | None) -> bool:
 
 
 def test_the_list_of_names_is_as_recorded_with_real_mmcv() -> None:
-    """Write it anew with ``python -m support.mmcv_names``."""
+    """``python -m support.mmcv_names`` writes the list."""
     assert FILE.read_text(encoding="utf-8") == short(NAMES)
 
 
 def names() -> Iterator[tuple[Any, str, Any]]:
-    """Yield each module with its names, and the kind or the arguments of each name."""
+    """Yield the module, the name, and the kind or arguments of each recorded name."""
     for path, recorded_names in NAMES.items():
         module = importlib.import_module(path)
         for name, what in recorded_names.items():
@@ -104,7 +104,7 @@ def test_arguments_and_members_are_as_in_mmcv_but_for_a_list() -> None:
 
 
 def differences() -> Iterator[tuple[Any, set[str]]]:
-    """Yield what differs from mmcv, each with its possible names in the list."""
+    """Yield each difference from mmcv with its possible names in the list."""
     for module, name, what in names():
         ours = getattr(module, name)
         if not isinstance(what, dict) or placeholder_name(ours):
@@ -118,7 +118,7 @@ def differences() -> Iterator[tuple[Any, set[str]]]:
 
 
 def arguments_of(cls: type, member: str) -> str | None:
-    """Return a method's arguments; None for other attributes, "missing" if there is none."""
+    """Return a method's arguments, None for other attributes, or "missing"."""
     static = inspect.getattr_static(cls, member, "missing")
     bound = isinstance(static, (staticmethod, classmethod))
     found = getattr(cls, member) if bound else static

@@ -137,7 +137,7 @@ def test_runners_of_mmcv_and_of_a_trainer_are_instances_of_mmcvs_classes(tmp_pat
 def test_a_process_groups_threads_are_done_when_a_run_ends(
     has_group: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a program ends while gloo returns a tensor to Python it is aborted."""
+    """A program is aborted if it exits while gloo returns a tensor to Python."""
     waited: list[float] = []
     monkeypatch.setattr(strategy.time, "sleep", waited.append)
     if has_group:
@@ -566,7 +566,7 @@ def test_an_error_in_a_hook_comes_out_and_the_runner_can_run_again(tmp_path: Pat
 
 @pytest.mark.parametrize("loaders", [1, 2])
 def test_a_loaders_own_generator_draws_as_in_a_for_loop(loaders: int, tmp_path: Path) -> None:
-    """torch's sampler draws once more at its end: an iterator that is left before does not."""
+    """torch's sampler draws once more at its end, but not if the iterator is abandoned before."""
 
     class Order(Idle):
         def __init__(self) -> None:

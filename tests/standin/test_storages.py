@@ -1,4 +1,4 @@
-"""mmcv's storages: a project's own, lmdb, and the clients that are not offered."""
+"""mmcv's storages: custom storages, lmdb, and clients that are not offered."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_hooks_keep_their_files_in_petrel(tmp_path: Path) -> None:
 
 
 class Called(Idle):
-    """An Idle model that can be called, for evaluations."""
+    """A callable Idle model for evaluations."""
 
     def forward(self, data: Any, return_loss: bool = False) -> list[Any]:
         return [data]

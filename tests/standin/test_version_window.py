@@ -1,4 +1,4 @@
-"""Old packages read the version that the user sets, or a version within their own window."""
+"""Old packages see the version set by the user, or a version within the package's window."""
 
 from __future__ import annotations
 

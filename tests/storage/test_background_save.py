@@ -1,4 +1,4 @@
-"""A copy of a checkpoint in kept memory, and the thread that writes it."""
+"""The copy of a checkpoint in reused memory, and the writing thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that lead elsewhere: nothing is written outside of the work directory."""
+"""Names with paths to other folders: nothing is written outside the work dir."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Trains(TinyModule):
 
 
 class Images(Hook):
-    """Puts images where loggers find them."""
+    """Adds images to the log buffer."""
 
     def after_train_iter(self, runner: Any) -> None:
         for name in NAMES:
@@ -67,7 +67,7 @@ class Images(Hook):
 def work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_elsewhere: None
 ) -> Iterator[Path]:
-    """A work directory deep down; above it nothing may appear."""
+    """A nested work dir; fails if files appear outside."""
     deep = tmp_path / "a" / "b" / "c" / "work"
     deep.mkdir(parents=True)
     before = {path for path in tmp_path.rglob("*") if "wandb_home" not in path.parts}
@@ -153,7 +153,7 @@ def test_runs_of_any_name_are_logged_in_the_work_directory(
 
 
 def test_a_list_of_checkpoints_deletes_and_finds_nothing_elsewhere(work: Path) -> None:
-    """A folder with a run may come from a stranger, its list of files too."""
+    """A run's folder, including the list of checkpoints, may come from a stranger."""
     other = work.parent / "precious.pth"
     make_trainer(work, HookAdapter([CheckpointHook(interval=1)])).fit(Trains(), make_loader(1))
     listed = work / "checkpoints.json"
@@ -184,7 +184,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 class Payload:
-    """What a malicious file has in it: reading it makes a file."""
+    """The payload of a malicious file, which creates a folder when unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -62,7 +62,7 @@ REGIONS = {name: place for name, place in regions().items() if place[0] < place[
 
 @st.composite
 def flips(draw: Any) -> list[tuple[int, int]]:
-    """Draw bits of the archive, from one region or several."""
+    """Draw bits of the archive from one or several regions."""
     places = draw(st.lists(st.sampled_from(sorted(REGIONS.values())), min_size=1, max_size=3))
     return [(draw(st.integers(first, end - 1)), draw(st.integers(0, 7))) for first, end in places]
 
@@ -105,7 +105,7 @@ def test_flipped_bits_in_a_checkpoint_that_no_list_knows(
 def test_flipped_bits_in_a_checkpoint_of_the_old_layout(
     folder: Path, bits: list[tuple[int, int]]
 ) -> None:
-    """It has no checksums: it is refused, or taken with a warning."""
+    """The old layout has no checksums, so the file is refused or loaded with a warning."""
     tried["old checkpoints with flipped bits"] += 1
     path = folder / "a.pth"
     path.write_bytes(with_flips(LEGACY, bits))
@@ -120,7 +120,7 @@ def test_flipped_bits_in_a_checkpoint_of_the_old_layout(
 
 
 class Listed(NamedTuple):
-    """A work dir with two checkpoints of a run, and what belongs to somebody else."""
+    """A work dir with two checkpoints of a run, and foreign files."""
 
     work: Path
     table: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The checksum of a checkpoint, and a disk that fails."""
+"""The checksum of a checkpoint, and a failing disk."""
 
 from __future__ import annotations
 

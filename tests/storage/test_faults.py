@@ -1,4 +1,4 @@
-"""What a disk does to a run: the run says so, and nothing that was saved is lost."""
+"""Disk faults in a run are reported and lose no saved checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STARTER = JobStarter(fault_job.__name__)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work dir of a run that nothing happens to."""
+    """The work dir of an undisturbed run."""
     path = tmp_path_factory.mktemp("whole")
     STARTER.start(directory=str(path), background=False, by_epoch=True)
     assert STARTER.answer() == 0, (path / "error.txt").read_text()

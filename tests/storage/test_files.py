@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_checkpoint_io_refuses_storage_options(tmp_path):
 def test_a_lock_holds_until_its_process_ends_and_leaves_nothing(
     tmp_path: Path, kind: str, windows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whatever way it ends; also with files beside what is locked, as on Windows."""
+    """The process is killed; on Windows the lock is a separate file."""
     if windows:
         monkeypatch.setattr(locks, "sys", SimpleNamespace(platform="win32"))
     path = tmp_path / "work"

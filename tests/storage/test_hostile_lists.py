@@ -1,4 +1,4 @@
-"""A list of checkpoints that a stranger has written loads and deletes nothing of others."""
+"""A hostile list of checkpoints neither loads nor deletes foreign files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tree(folder: Path) -> dict[Path, Any]:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """Files of somebody's, outside of the work directory and in it."""
+    """Create foreign files inside and outside the work dir."""
     work = tmp_path / "work"
     for folder in (tmp_path / "victim" / "vdir", work / "mine"):
         folder.mkdir(parents=True)

@@ -82,7 +82,7 @@ def test_a_signal_at_the_start_in_a_save_and_in_a_validation(
 def test_a_signal_in_the_last_validation_leaves_the_files_of_an_uninterrupted_run(
     tmp_path: Path,
 ) -> None:
-    """The file of the cut validation is written anew when the resumed run has repeated it."""
+    """The resumed run repeats the interrupted validation and writes the file again."""
     victim = Victim(tmp_path, background=True, by_epoch=True)
     victim.interrupt_at("last validation", signal.SIGTERM)
     assert victim.saved == kill_job.EPOCHS * kill_job.BATCHES

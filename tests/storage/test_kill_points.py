@@ -34,7 +34,7 @@ def save(folder: Path, done: int, name: str, series: str = SERIES) -> None:
 
 
 def killed(act: Callable[[], None], at: int) -> bool:
-    """Act in a process that ends before the ``at``-th change; return whether it has ended so."""
+    """Call ``act`` in a process that exits before the ``at``-th change; return whether it did."""
     with warnings.catch_warnings():  # of a fork beside threads: the child only writes files
         warnings.simplefilter("ignore")
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""The list of checkpoints: who owns what, which file is whole, and several writers at once."""
+"""The list of checkpoints: owners, complete files, and concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies where a checkpoint should: each is refused in a sentence that names it."""
+"""Odd files in place of a checkpoint: a one-sentence error names each file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """The checkpoint of a run that no list knows."""
+    """A checkpoint outside any list."""
     training.fit(tmp_path / "work", CheckpointHook(interval=1, create_symlink=False))
     (tmp_path / "elsewhere").mkdir()
     return Path(shutil.copy(tmp_path / "work" / "epoch_1.pth", tmp_path / "elsewhere" / "a.pth"))

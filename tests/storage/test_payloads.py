@@ -1,4 +1,4 @@
-"""A file that would run code when it is unpickled runs none, on whatever way it is read."""
+"""A malicious pickle file runs no code, regardless of the function that reads the file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*weights_only.*:UserWarning")
 
 
 class Payload:
-    """Makes a file when it is unpickled."""
+    """Creates a folder when unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -50,7 +50,7 @@ class Payload:
 
 @pytest.fixture
 def fired(tmp_path: Path) -> Path:
-    """What a payload would make."""
+    """The path of the folder created by a payload."""
     return tmp_path / "fired"
 
 
@@ -63,7 +63,7 @@ def work(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bad(work: Path, fired: Path) -> Path:
-    """The newest of them, forged: its size and checksum are right."""
+    """The newest checkpoint, forged with matching size and checksum."""
     path = work / "epoch_2.pth"
     forge(path, fired)
     return path
@@ -139,7 +139,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 
 
 def apply_to(path: Path) -> None:
-    """The hook's average, whatever became of the run that was to begin with it."""
+    """Apply a hook's average, even if the run from the file has failed."""
     hook = EMAHook(resume_from=str(path))
     try:
         fit(path.parent, hook, max_epochs=3)
@@ -149,7 +149,7 @@ def apply_to(path: Path) -> None:
 
 
 def export(path: Path) -> None:
-    """Of the best weights, in a file that somebody has replaced after the run."""
+    """Export the best weights from a file replaced after the run."""
     hook = BestCheckpointHook("val_loss")
     work = path.parent / "exported"
     fit(work, hook)
@@ -159,18 +159,18 @@ def export(path: Path) -> None:
 
 
 def renamed(path: Path, name: str) -> str:
-    """A copy under another name: the command decides by the name how it reads a file."""
+    """Copy the file to another name, because the command chooses the reader by name."""
     return str(shutil.copy(path, path.with_name(name)))
 
 
 def command(*words: str) -> None:
-    """Run the command; 2 is wrong input, 1 that nothing could be done with it."""
+    """Run the command; raise an error for a nonzero exit code."""
     if code := run([*words]):
         raise ValueError(f"lightning-hooks {words[0]} ends with {code}")
 
 
 def by_itself(path: Path) -> None:
-    """With FSDP's strategy, whose reader is Lightning's own and runs what the file says."""
+    """Resume with FSDP's strategy, which loads the file with Lightning's unsafe reader."""
     trainer = make_trainer(
         path.parent, CheckpointHook(), strategy=FSDPOnCPU(), enable_checkpointing=True, max_epochs=3
     )
@@ -181,7 +181,7 @@ def by_itself(path: Path) -> None:
 
 
 def by_url(path: Path) -> Any:
-    """As from a server: what is downloaded lies in torch.hub's folder already."""
+    """Load from a URL whose download is already in torch.hub's folder."""
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     folder.mkdir(parents=True)
     shutil.copy(path, folder / "forged.pth")
@@ -189,7 +189,7 @@ def by_url(path: Path) -> Any:
 
 
 class Forge(Hook):
-    """Replaces the file that this run has written, and brings the run to need it."""
+    """Replaces a file of the current run, and makes the run reload the file."""
 
     def __init__(self, path: Path, fired: Path) -> None:
         self.path, self.fired = path, fired

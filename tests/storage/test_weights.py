@@ -1,4 +1,4 @@
-"""Weights alone, by the ending of the file: each door writes what safetensors loads."""
+"""Exported weights by file suffix: every export writes files for safetensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def metadata(path: Path) -> dict[str, str]:
 
 
 class Tied(TinyNormModule):
-    """Has one weight under two names."""
+    """A module with a weight under two names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Tied(TinyNormModule):
 
 
 class Windowed(TinyModule):
-    """Has a buffer that is a part of a larger memory."""
+    """A module whose buffer is a view of a larger storage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def test_an_average_of_files_has_their_names(tmp_path: Path) -> None:
 
 
 class WithText(TinyModule):
-    """Has text in its state dict."""
+    """A module with text in the state dict."""
 
     def get_extra_state(self) -> str:
         return "words"

@@ -1,4 +1,4 @@
-"""Run old scripts and runners under the stand-in, and compare their results."""
+"""Run old scripts and runners under the stand-in, and compare the results."""
 
 from __future__ import annotations
 

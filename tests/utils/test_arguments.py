@@ -11,7 +11,7 @@ from lightning_hooks.utils.arguments import shown
 
 
 def repeated(make: Any) -> Any:
-    """Return 10 ** 31 texts, all of them references."""
+    """Return a structure of 10 ** 31 references to the same text."""
     value: Any = "ha"
     for _ in range(31):
         value = make([value] * 10)

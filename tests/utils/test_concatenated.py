@@ -1,4 +1,4 @@
-"""Tensors that stood in a file as a few are tensors of their own again."""
+"""Tensors stored concatenated in a file become separate tensors again."""
 
 from __future__ import annotations
 

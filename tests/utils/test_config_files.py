@@ -1,4 +1,4 @@
-"""Config files that build on each other become plain dicts."""
+"""Config files with inheritance become plain dicts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ trainer.fit(TinyModule(), make_loader(4), make_loader(2))
 
 
 def run_in_terminal(*command: str) -> str:
-    """Return what a terminal of 200 columns is sent."""
+    """Return the output to a terminal of 200 columns."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     # other COLUMNS and LINES would be believed before the terminal

@@ -1,4 +1,4 @@
-"""Passwords and keys are in nothing that is printed, sent or stored."""
+"""Printed, sent and stored texts contain no passwords and keys."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_hyper_parameters_in_a_checkpoint_are_the_modules_own(tmp_path: Path) ->
 
 @pytest.fixture
 def with_login() -> Iterator[str]:
-    """The URL of an empty storage that takes a user and a password."""
+    """The URL of an empty storage that requires a user and a password."""
 
     class Login(MemoryFileSystem):
         protocol = "login"

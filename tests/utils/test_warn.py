@@ -12,7 +12,7 @@ from support.training import NoValidation, make_loader, make_trainer
 
 
 def lines(caught: list[warnings.WarningMessage], text: str) -> list[str]:
-    """Return the lines of the warnings with a text, all of this file."""
+    """Return the source lines of warnings with the given text, all from this file."""
     found = [one for one in caught if text in str(one.message)]
     assert [one.filename for one in found] == [__file__] * len(found)
     return [linecache.getline(one.filename, one.lineno).strip() for one in found]

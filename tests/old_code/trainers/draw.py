@@ -1,4 +1,4 @@
-"""Tiny data sets that real packages read, drawn from a seed: pictures, masks, boxes, frames."""
+"""Draw tiny datasets for real packages from a seed: pictures, masks, boxes, frames."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def picture(random: Any, height: int = 32, width: int = 32, shade: int = 0) -> A
 
 
 def write(path: Path, image: Any) -> None:
-    """Write a picture, with the folders above it."""
+    """Write a picture; create missing parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     assert cv2.imwrite(str(path), image)
 
 
 def listed(path: Path, lines: list[str]) -> None:
-    """Write lines, with the folders above their file."""
+    """Write lines to a file; create missing parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def classes(root: Path) -> None:
-    """Draw pictures of two classes, with lists of their files."""
+    """Draw pictures of two classes and lists of the files."""
     random = np.random.RandomState(0)
     for part, count in (("train", TRAIN), ("val", VAL)):
         lines = []
@@ -49,7 +49,7 @@ def classes(root: Path) -> None:
 
 
 def masks(root: Path) -> None:
-    """Draw pictures and the classes of their pixels."""
+    """Draw pictures and segmentation masks."""
     random = np.random.RandomState(0)
     for part, count in (("train", TRAIN), ("val", VAL)):
         for i in range(count):
@@ -95,7 +95,7 @@ def coco(root: Path) -> None:
 
 
 def pairs(root: Path) -> None:
-    """Draw pictures side by side, and large ones beside small ones."""
+    """Draw paired pictures, and large pictures with small copies."""
     random = np.random.RandomState(0)
     for part, count in (("train", TRAIN), ("test", VAL)):
         for i in range(count):
@@ -120,7 +120,7 @@ def frames(root: Path) -> None:
 
 
 def flows(root: Path) -> None:
-    """Draw two pictures and the motion between them, as Flying Chairs has them."""
+    """Draw two pictures and the flow between the pictures, in the format of Flying Chairs."""
     random = np.random.RandomState(0)
     for i in range(1, TRAIN + VAL + 1):
         image = picture(random, 64, 64, i)
@@ -146,7 +146,7 @@ def words(root: Path) -> None:
 
 
 def turned(root: Path) -> None:
-    """Draw pictures with turned boxes, as DOTA has them."""
+    """Draw pictures with rotated boxes, in the format of DOTA."""
     random = np.random.RandomState(0)
     for part, count in (("train", TRAIN), ("val", VAL)):
         for i in range(count):

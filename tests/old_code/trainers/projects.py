@@ -1,4 +1,4 @@
-"""Which project is trained how: its own ``tools/train.py``, and a config of this folder."""
+"""The training of each project: its ``tools/train.py`` with a config of this folder."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ __all__ = ["PROJECTS", "Project"]
 
 @dataclass(frozen=True)
 class Project:
-    """A project that trains.
+    """A project to train.
 
     Attributes:
-        package: The package's name in Python.
-        data: The data set drawn for it, a function of ``draw.py``.
-        base: The config of its own that the config here stands on; none if its wheel has neither
-            configs nor tools: it trains by the script of ours, ``train_<package>.py``.
-        train: Further arguments of its ``tools/train.py``.
-        test: Arguments of its ``tools/test.py``, after config and checkpoint; none if it has none.
-        tested: The option of ``tools/test.py`` that names the checkpoint, if it is not the second.
-        version: mmcv's version, for those that refuse 1.7.2.
-        last: The last checkpoint of a run, without its suffix.
-        resumed: The checkpoint from which it is resumed.
-        auto: Whether its ``--auto-resume`` is tried.
-        carried: Whether both sides go on from the checkpoint that real mmcv has written, and load
-            it.
+        package: The Python name of the package.
+        data: The dataset, a function of ``draw.py``.
+        base: The config of the project to inherit from. Empty for a wheel without configs and
+            tools, which the script ``train_<package>.py`` of this folder trains.
+        train: Additional arguments of ``tools/train.py``.
+        test: Arguments of ``tools/test.py`` after config and checkpoint. Empty without this script.
+        tested: The option of ``tools/test.py`` for the checkpoint, if not the second argument.
+        version: mmcv's version, for projects that refuse 1.7.2.
+        last: The last checkpoint of a run, without suffix.
+        resumed: The checkpoint to resume from.
+        auto: Whether to test ``--auto-resume``.
+        carried: Whether both sides load, and resume from, the checkpoint written by real mmcv.
     """
 
     package: str

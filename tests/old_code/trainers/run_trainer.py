@@ -1,6 +1,6 @@
-"""Train, resume and test a project in a folder: under the stand-in, or under real mmcv.
+"""Train, resume and test a project in a folder, under the stand-in or under real mmcv.
 
-``python run_trainer.py PROJECT SITE FOLDER mmcv|standin`` prints what came of it as JSON.
+``python run_trainer.py PROJECT SITE FOLDER mmcv|standin`` prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def checkpoint(path: Path) -> dict[str, Any]:
 
 
 def saved(directory: Path, name: str) -> Path:
-    """Return where a run has written a checkpoint: some have a folder of their own for these."""
+    """Return the path of a run's checkpoint, which some projects write to a subfolder."""
     (path,) = directory.rglob(f"{name}.pth")
     return path
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run's JSON logs, but what varies and the environment."""
+    """Return the rows of a run's JSON logs without varying values and the environment."""
     found = []
     for path in sorted(directory.glob("*.log.json")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -71,7 +71,7 @@ def files(directory: Path) -> list[str]:
 
 
 def flat(value: Any) -> Any:
-    """Return a result with a sum for each of its arrays."""
+    """Return a result with each array replaced by a sum."""
     if isinstance(value, dict):
         return {str(key): flat(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -84,13 +84,13 @@ def flat(value: Any) -> Any:
 
 
 class Runs:
-    """Runs the scripts of one project in a folder, all on one side."""
+    """Runs the scripts of a project in a folder under the stand-in or real mmcv."""
 
     def __init__(self, project: Project, side: str) -> None:
         self.project, self.side = project, side
 
     def script(self, name: str, *arguments: str) -> str:
-        """Run ``tools/<name>.py`` as a user does; return what it printed."""
+        """Run ``tools/<name>.py`` as a user does; return the output."""
         site = [str(HERE / "habits"), str(Path("site").resolve()), str(ROOT)]
         module = [] if self.side == "mmcv" else ["-m", "lightning_hooks.standin"]
         environment = {
@@ -118,7 +118,7 @@ class Runs:
         return ended.stdout
 
     def train(self, directory: str, *arguments: str) -> dict[str, Any]:
-        """Train; return what the run left."""
+        """Train; return the rows, files and last checkpoint of the run."""
         common = ("--work-dir", directory, "--seed", "0", "--deterministic")
         self.script("train", "config.py", *common, *arguments, *self.project.train)
         left = Path(directory)
@@ -129,7 +129,7 @@ class Runs:
         }
 
     def test(self) -> dict[str, Any]:
-        """Test the last checkpoint; return the results, and the numbers that were printed."""
+        """Test the last checkpoint; return the results and the printed numbers."""
         last = str(saved(Path("work"), self.project.last))
         printed = self.script("test", "config.py", *self.project.tested, last, *self.project.test)
         found: dict[str, Any] = {"printed": re.findall(r"(?m)^\S+ : [\d.]+$", printed)}
@@ -156,7 +156,7 @@ def lay_out(name: str, site: Path) -> None:
 
 
 def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
-    """Train, resume and test a project, in a folder that is emptied first."""
+    """Empty a folder, then train, resume and test a project in the folder."""
     project = PROJECTS[name]
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Search with mmrazor, whose wheel has no tools: its training function, called as a script does."""
+"""Call mmrazor's training function for a search, because mmrazor's wheel has no tools."""
 
 import argparse
 import os

@@ -1,8 +1,8 @@
-"""Run a script of docs/guides/inside_libraries.md beside a computation of its own.
+"""Run a script of docs/guides/inside_libraries.md next to an independent computation.
 
 ``python run_script.py darts out.json`` runs the script below the heading ``## darts``. A callback
-after the usual hooks notes the rates of all steps, an average of the weights and the scores, and
-writes what the hooks should have done beside what they did.
+after the usual hooks records the rates of all steps, an average of the weights and the scores, and
+writes the expected next to the actual results.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ OURS = (CheckpointHook, BestCheckpointHook)
 
 
 class Probe(L.Callback):
-    """Computes cosine, average and best score by itself.
+    """Computes cosine, average and best score independently of the hooks.
 
     Args:
-        out: The file of the results, JSON.
+        out: The JSON file of the results.
         score: The score of the best checkpoint.
-        rule: ``"less"`` or ``"greater"``: which scores are better.
+        rule: Which scores are better, ``"less"`` or ``"greater"``.
     """
 
     def __init__(self, out: str, score: str, rule: str = "less") -> None:
@@ -43,7 +43,7 @@ class Probe(L.Callback):
         self.scores: list[tuple[float, int]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the averages out of files: neuralforecast saves its callbacks."""
+        """Exclude the averages from checkpoints, because neuralforecast saves its callbacks."""
         left_out = ("average", "averages", "module")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
@@ -67,7 +67,7 @@ class Probe(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *arguments: Any
     ) -> None:
-        """Move the average, as the formula of the page on averages has it."""
+        """Update the average by the formula of the docs page on averages."""
         step = self.batches
         weight = min(0.1, (1 + step) / (100 + step))
         self.average = {
@@ -115,7 +115,7 @@ class Probe(L.Callback):
 
 
 def has_classes(path: str) -> bool:
-    """Return whether torch refuses to read a file without running its code."""
+    """Return whether torch refuses to load a file with ``weights_only=True``."""
     try:
         torch.load(path, weights_only=True)
     except pickle.UnpicklingError:

@@ -1,6 +1,6 @@
-"""Started with Python: declares the operators that torchvision's import asks for.
+"""Run at Python's start: declares the operators required by torchvision's import.
 
-torchvision's wheel on PyPI loads no operators beside a torch without CUDA.
+torchvision's wheel on PyPI loads no operators with a torch without CUDA.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The operators as projects import them."""
+"""A fixture with the operators, imported as projects import mmcv's operators."""
 
 from __future__ import annotations
 

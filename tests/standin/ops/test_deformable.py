@@ -22,7 +22,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def sample(plane: torch.Tensor, y: float, x: float) -> float:
-    """Return a bilinear sample of a map that is surrounded by zeros."""
+    """Return a bilinear sample of a zero-padded map."""
     total, top, left = 0.0, math.floor(y), math.floor(x)
     for row, column in itertools.product((top, top + 1), (left, left + 1)):
         if 0 <= row < plane.size(0) and 0 <= column < plane.size(1):

@@ -1,4 +1,4 @@
-"""All operators have a name; those that neither torch nor a compiler has refuse when called."""
+"""Every operator has a name; an operator without torch code or a compiler refuses calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Focal losses, against their formulas in plain Python."""
+"""Focal losses compared with the formulas in plain Python."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_batched_nms_suppresses_within_a_group_only(ops: Any) -> None:
 
 
 def painted(box: Any, points: Any, clockwise: bool) -> Any:
-    """Return which points are inside a rotated box, by turning the points back."""
+    """Return which points are inside a rotated box, by rotating the points back."""
     x, y, width, height, angle = box
     angle = angle if clockwise else -angle
     dx, dy = points[..., 0] - x, points[..., 1] - y

@@ -28,7 +28,7 @@ def maps(seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 
 def sample(plane: torch.Tensor, y: float, x: float) -> float:
-    """Return a bilinear sample; up to one pixel beyond the map it is that of the border."""
+    """Return a bilinear sample; up to one pixel beyond the map, the border repeats."""
     height, width = plane.shape
     if y < -1 or y > height or x < -1 or x > width:
         return 0.0

@@ -1,11 +1,11 @@
-"""Started with Python: torchvision without a GPU; for real mmcv, old habits and operators.
+"""Run at Python's start: torchvision without a GPU and, for real mmcv, removed names and operators.
 
-torchvision's wheel on PyPI is built for GPUs and stops at import without their libraries: the
-operators that it looks for are declared. mmrotate moves its model to a GPU, and takes files in the
-order of the disk: the model stays, and files come in the order of their names. mmgen resumes onto a
-GPU: its weights stay; its archive on PyPI lacks the folder ``ada``, which is not needed here. The
-rest is for the recording under real mmcv 1.7.2 only: what the stand-in offers by itself on today's
-numpy and torch, and operators in plain torch.
+torchvision's wheel on PyPI is built for GPUs and fails to import without the GPU libraries, so the
+missing operators are declared. mmrotate moves its model to a GPU and lists files in disk order;
+here the model stays on the CPU, and files are sorted by name. mmgen resumes onto a GPU; here the
+weights stay on the CPU. mmgen's archive on PyPI lacks the folder ``ada``, which the tests do not
+need. The rest is only for real mmcv 1.7.2: names that the stand-in also provides for current numpy
+and torch, and operators in plain torch.
 """
 
 import collections
@@ -37,7 +37,7 @@ glob.glob = lambda *args, **keywords: sorted(unordered(*args, **keywords))
 
 
 def old_habits():
-    """Give numpy, collections, torch and pkg_resources what old packages use of them."""
+    """Restore the names of numpy, collections, torch and pkg_resources used by old packages."""
     for name, kind in (("int", int), ("float", float), ("object", object)):
         setattr(np, name, kind)
     np.bool8, np.cumproduct = np.bool_, np.cumprod
@@ -56,7 +56,7 @@ def old_habits():
 
 
 class _Version(importlib.abc.MetaPathFinder):
-    """Gives mmcv the version that a package asks for, and operators, once it is imported."""
+    """Sets mmcv's version for a package and adds operators when mmcv is imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name == "mmcv":
@@ -79,7 +79,7 @@ class _Version(importlib.abc.MetaPathFinder):
 
 
 class _Operators(types.ModuleType):
-    """``mmcv._ext`` in plain torch; an operator that is missing there fails when it is called."""
+    """``mmcv._ext`` in plain torch; a missing operator fails when called."""
 
     def __getattr__(self, name):
         if name.startswith("__"):

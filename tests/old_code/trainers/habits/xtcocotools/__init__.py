@@ -1,1 +1,1 @@
-"""What mmpose imports of this fork of pycocotools, whose release does not build beside numpy 2."""
+"""mmpose's imports from this fork of pycocotools, whose release does not build with numpy 2."""
