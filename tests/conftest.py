@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_search_for_entry_points() -> Iterator[None]:
-    """Let Lightning search for callbacks of other packages once, not for each Trainer.
+    """Search for entry points of callbacks once instead of for each Trainer.
 
-    A search reads a file of every installed package: a quarter of the time of a short fit.
+    The search reads a file of every installed package, a quarter of the time of a short fit.
     """
     registry = importlib.import_module("lightning.fabric.utilities.registry")
     search = registry.entry_points
@@ -70,7 +70,7 @@ def _one_search_for_entry_points() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def forked_checks() -> Iterator[None]:
-    """Fork the process of a check: a new interpreter imports torch and Lightning for seconds."""
+    """Fork the process of a check, because a new interpreter takes seconds to import torch."""
     from lightning_hooks.cli.check import report
     from support.processes import Forks
 
@@ -188,7 +188,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many inputs the properties were tried with."""
+    """Print the number of inputs tried in property tests."""
     tried = getattr(sys.modules.get("support.torture.bad_input"), "tried", {})
     for what, number in sorted(tried.items()):
         terminalreporter.write_line(f"inputs tried: {number} {what}")

@@ -25,7 +25,7 @@ GROUP = "lightning.pytorch.callbacks_factory"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Python find the entry points of pyproject.toml, installed or not."""
+    """Make the entry points of pyproject.toml discoverable without an installation."""
     monkeypatch.chdir(tmp_path)
     section = (ROOT / "pyproject.toml").read_text().partition(f'[project.entry-points."{GROUP}"]')
     entries = configparser.ConfigParser()

@@ -35,7 +35,7 @@ def test_the_points_come_as_in_cvpods_loop(tmp_path: Path) -> None:
 
 
 def test_the_length_of_a_run_with_accumulated_steps_is_in_iterations(tmp_path: Path) -> None:
-    """The Trainer's ``max_steps`` counts the steps of the optimizer, of three iterations each."""
+    """The Trainer's ``max_steps`` counts optimizer steps, of three iterations each."""
     path, seen = tmp_path / "metrics.json", []
 
     class Seen(cvpods.HookBase):

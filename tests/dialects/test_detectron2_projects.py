@@ -43,7 +43,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Weights(d2.HookBase):
-    """Notes the weights after each step."""
+    """Records the weights after each step."""
 
     def __init__(self) -> None:
         self.seen: list[torch.Tensor] = []

@@ -295,7 +295,7 @@ def test_torch_profiler_writes_traces_of_selected_steps(tmp_path: Path, tensorbo
 
 
 def test_a_second_profiler_of_torch_is_refused(tmp_path: Path) -> None:
-    """Two end the process without a word."""
+    """Two running profilers end the process without an error message."""
     hooks = [d2.TorchProfiler(lambda trainer: True, str(tmp_path / name)) for name in "ab"]
     with pytest.raises(RuntimeError, match="another of torch's profilers is running: that of a"):
         fit(tmp_path, *hooks, max_epochs=1)

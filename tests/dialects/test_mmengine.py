@@ -465,7 +465,7 @@ class Steps(Hook):
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_scheduler_of_both_hook_and_lightning_is_refused(by_name: bool, tmp_path: Path) -> None:
     class ParamSchedulerHook(Steps):
-        """Named as mmengine's."""
+        """A hook with the name of MMEngine's hook."""
 
     module = TinyModule()
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -482,7 +482,7 @@ def test_a_hook_of_schedulers_without_any_is_told(
     has_scheduler: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class ParamSchedulerHook(Hook):
-        """Named as mmengine's, and as silent where the runner has no schedulers."""
+        """A hook with the name of MMEngine's hook, which does nothing without schedulers."""
 
         def after_train_epoch(self, runner: Any) -> None:
             assert not runner.param_schedulers
@@ -648,7 +648,7 @@ def test_log_vars_are_the_outputs_of_a_step(tmp_path: Path) -> None:
 def test_a_rival_average_is_named_with_its_own_module(tmp_path: Path) -> None:
     class Swaps(Hook):
         def _swap_ema_parameters(self) -> None:
-            """As mmengine's and mmcv's EMAHook."""
+            """Do nothing; MMEngine's and mmcv's EMAHook have this method."""
 
     adapter = HookAdapter([Swaps()])
     match = rf"^EMAHook and Swaps of {__name__} both swap the weights"

@@ -25,7 +25,7 @@ BY_ITER = dict(by_epoch=False, max_epochs=-1, val_check_interval=2, check_val_ev
 
 
 class Seen(TinyModule):
-    """Notes the first number of each batch."""
+    """Records the first number of each batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def numbers(loader: Any) -> list[float]:
 
 
 class Switch(Hook):
-    """A mode switch, as mmyolo's and mmpose's: another loader for the last epochs."""
+    """A mode switch to another loader for the last epochs, as in mmyolo and mmpose."""
 
     def __init__(self, loader: Any, point: str = "before_train_epoch") -> None:
         self.loader, self.point = loader, point
@@ -75,7 +75,7 @@ def test_an_assigned_loader_is_that_of_the_epochs_that_follow(tmp_path: Path, po
 
 
 class Endless:
-    """As far as needed, mmengine's iterator of a loader."""
+    """A stub of MMEngine's infinite iterator of a loader."""
 
     def __init__(self, loader: Any) -> None:
         self._dataloader = loader
@@ -83,7 +83,7 @@ class Endless:
 
 def test_in_a_run_by_iterations_an_assigned_iterator_gives_the_next_batch(tmp_path: Path) -> None:
     class Fetch(Hook):
-        """As mmagic's PGGANFetchDataHook."""
+        """Replaces the loader and its iterator, as mmagic's PGGANFetchDataHook."""
 
         def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
             if runner.iter == 1:

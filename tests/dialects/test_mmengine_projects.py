@@ -38,7 +38,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Steps(mmengine.Hook):
-    """Notes rates and weights after each step."""
+    """Records rates and weights after each step."""
 
     priority = "LOWEST"
 

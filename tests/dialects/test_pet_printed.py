@@ -37,7 +37,7 @@ class Own(TinyNormModule):
 
 
 def printed_on(monkeypatch: Any, library: ModuleType) -> Any:
-    """Load the printed hooks over a library."""
+    """Import the published hooks with a given library as ``pet.lib``."""
     load_as(monkeypatch, "pet.lib", "pet_library")
     monkeypatch.setitem(sys.modules, "pet.lib", library)
     return load_as(monkeypatch, "pet_project", "pet_printed")
@@ -115,7 +115,7 @@ def loop(hooks: list[Any], iterations: int, per_epoch: int = 0) -> None:
 
 @pytest.fixture(params=["ours", "printed"])
 def hooks(request: Any, monkeypatch: Any) -> Any:
-    """Our classes, and the printed classes on our storage."""
+    """The dialect's hooks, or Pet's published hooks on the dialect's storage."""
     printed = printed_on(monkeypatch, pet)
     return pet if request.param == "ours" else printed
 

@@ -77,7 +77,7 @@ def test_a_users_class_replaces_ours_and_no_other(printed: Any) -> None:
 
 
 class Both(Memory):
-    """A user's logger of lines and numbers."""
+    """A user's logger with methods for lines and for numbers."""
 
     def __init__(self, logfolder: str) -> None:
         super().__init__(logfolder)

@@ -380,7 +380,7 @@ def test_a_value_that_is_not_logged_in_a_step_is_not_averaged_again(tmp_path: Pa
 def test_buffers_of_hooks_stay_out_of_every_files_state_dict(
     weights_only: bool, tmp_path: Path
 ) -> None:
-    """Also when the module was fitted before, with another Trainer."""
+    """The second fit has another Trainer and a module of an earlier fit."""
     module = TinyModule()
     for run in range(2):
         saving = ModelCheckpoint(tmp_path / str(run), save_weights_only=weights_only)

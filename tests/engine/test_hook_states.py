@@ -41,7 +41,7 @@ class Total(Hook):
 
 
 class Counts(detectron2.HookBase):
-    """The same in another dialect."""
+    """A stateful hook of the detectron2 dialect."""
 
     count = 0
 
@@ -71,7 +71,7 @@ class PlainTotal:
 
 
 def train(folder: Path, *hooks: Any, **arguments: Any) -> list[str]:
-    """Train for an epoch more than before; return the warnings."""
+    """Train an epoch, or resume for a second epoch; return the warnings."""
     path = folder / "a.ckpt"
     resumes = {"ckpt_path": path, "max_epochs": 2} if path.exists() else {}
     with warnings.catch_warnings(record=True) as caught:

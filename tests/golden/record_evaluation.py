@@ -30,7 +30,7 @@ SCORES = {
 
 
 class Table(NamedTuple):
-    """When is evaluated."""
+    """The arguments of a run whose evaluations are recorded."""
 
     runner: str
     limit: int

@@ -18,7 +18,7 @@ OPTIMIZERS = {"SGD": torch.optim.SGD, "RMSprop": torch.optim.RMSprop, "Adam": to
 
 
 def draw_policy(rng: random.Random, name: str, key: str, length: int) -> dict[str, Any]:
-    """Draw the arguments of a policy over `length` epochs or iterations, but for the phases."""
+    """Draw the arguments of a non-cyclic policy over `length` epochs or iterations."""
     low = rng.uniform(0, 1e-2) if key == "lr" else rng.uniform(0, 0.9)
     target = rng.choice(
         [{f"min_{key}": low}, {f"min_{key}_ratio": rng.uniform(0, 0.5)}, {f"min_{key}": 0}]

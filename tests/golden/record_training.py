@@ -56,7 +56,7 @@ CASES = {
 
 
 class JobRecorder(Hook):
-    """Note a row around every iteration and the weights of every epoch."""
+    """Record a row around every iteration and the weights of every epoch."""
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []
@@ -78,15 +78,15 @@ class JobRecorder(Hook):
         self.weights.append(job.fingerprint(runner.model))
 
     def before_train_iter(self, runner: Any) -> None:
-        """Note the start of a step."""
+        """Record the start of a step."""
         self.note(runner, "before_train_iter")
 
     def after_train_iter(self, runner: Any) -> None:
-        """Note the end of a step."""
+        """Record the end of a step."""
         self.note(runner, "after_train_iter")
 
     def after_val_iter(self, runner: Any) -> None:
-        """Note a validation batch."""
+        """Record a validation batch."""
         self.note(runner, "after_val_iter")
 
     def after_train_epoch(self, runner: Any) -> None:

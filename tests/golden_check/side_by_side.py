@@ -15,7 +15,7 @@ class Calls(Hook):
         self.calls: list[Any] = []
 
     def note(self, runner: Any, point: str) -> None:
-        """Note counters, rates, log keys and all weights."""
+        """Record counters, rates, log keys and all weights."""
         self.calls.append(
             {
                 "at": (point, runner.epoch, runner.iter, runner.inner_iter, runner.mode),

@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Scales(Calls):
-    """Notes the scaler's state too."""
+    """Records the scaler's state too."""
 
     def note(self, runner: Any, point: str) -> None:
         super().note(runner, point)

@@ -28,7 +28,7 @@ class Evaluated(EvalHook):
 
 
 class Notes(Hook):
-    """Notes at every point the messages of the hooks, and whether the model trains."""
+    """Records at every point the messages of the hooks, and whether the model trains."""
 
     def __init__(self) -> None:
         self.notes: list[Any] = []

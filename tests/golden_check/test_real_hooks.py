@@ -160,7 +160,7 @@ def test_mmcvs_text_logger_writes_the_same_lines(tmp_path: Path, caplog: Any) ->
 
 @pytest.mark.parametrize("by_epoch", [True, False])
 def test_mmcvs_hooks_by_epoch_and_by_iteration(by_epoch: bool, tmp_path: Path) -> None:
-    """Iteration-based, with the rates of every call."""
+    """The test compares the rates in every iteration."""
 
     class Rates(Hook):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The stand-in's small things beside real mmcv's: the same answers, the same random numbers."""
+"""Small utilities of the stand-in give the results and random numbers of real mmcv."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def calls(draw: Any, name: str) -> tuple[dict[str, Any], set[str]]:
 
 
 class Begun(Callback):
-    """Whether the training has begun."""
+    """Records whether the training has started."""
 
     yes = False
 
@@ -120,7 +120,7 @@ def hostile(*_: Any, **__: Any) -> Any:
 
 
 class Shy:
-    """Can be neither shown, nor measured, nor compared."""
+    """An object that raises an error in ``repr``, ``len``, iteration and comparisons."""
 
     __repr__ = __str__ = __len__ = __iter__ = __bool__ = __eq__ = hostile
     __lt__ = __le__ = __gt__ = __ge__ = hostile
@@ -128,7 +128,7 @@ class Shy:
 
 
 def refusal(name: str, arguments: dict[str, Any]) -> Exception | None:
-    """Return the error of a hook's arguments; None without, or without the tracker's client."""
+    """Return the error of a hook's arguments, or None; None also without the tracker's client."""
     with contextlib.suppress(ImportError):
         try:
             HOOKS.module_dict[name](**arguments)

@@ -93,7 +93,7 @@ def test_trains_and_resumes_as_if_it_had_not_ended(name: str, host: bool, tmp_pa
 
 
 def owns_one_thing(name: str) -> bool:
-    """Whether two of a kind would fight; two best checkpoints are in test_best_checkpoint.py."""
+    """Return whether two hooks of the class would conflict; see also test_best_checkpoint.py."""
     return bool(re.search("Updater|Optimizer|^ProfilerHook$|^BestCheckpointHook$", name))
 
 

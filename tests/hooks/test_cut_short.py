@@ -35,7 +35,7 @@ HOOKS: dict[str, Any] = {
 
 
 class RaisesTwice(Callback):
-    """Raises at an event, and again in ``on_exception``: no later callback hears of the error."""
+    """Raises an error at an event and in ``on_exception``, which later callbacks then miss."""
 
     def __init__(self, event: str) -> None:
         setattr(self, event, self.fail)

@@ -1,4 +1,4 @@
-"""Hooks with FSDP and FSDP2, in two real processes: as with DDP, or refused before training."""
+"""Hooks with FSDP and FSDP2 in two processes act as with DDP or are refused before training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def same(a: list[torch.Tensor], b: list[torch.Tensor], parameters: int = 6) -> None:
-    """Compare parameters: buffers are each rank's own, where DDP has rank 0's."""
+    """Compare parameters only, because only DDP broadcasts the buffers of rank 0."""
     assert len(a) == len(b)
     for x, y in zip(a[:parameters], b[:parameters], strict=True):
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)

@@ -35,7 +35,7 @@ each = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 
 
 class Secretive(TinyModule):
-    """Has hyper-parameters, and becomes better from epoch to epoch."""
+    """A module with hyperparameters, one of them secret, and a better score in each epoch."""
 
     def __init__(self, width: int = 3, api_key: str = "12345678") -> None:
         super().__init__()

@@ -196,7 +196,7 @@ def test_the_device_is_read_once_for_all_of_them() -> None:
 
 
 class Deep(NoValidation):
-    """Two layers, trained by Adam; notes weights and gradients around each step."""
+    """Two layers, trained by Adam; records weights and gradients around each step."""
 
     def make_net(self) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)))

@@ -1,4 +1,4 @@
-"""Values of a whole epoch reach every writer; so do ``trainer.test`` and ``trainer.validate``."""
+"""Epoch-level values, ``trainer.test`` and ``trainer.validate`` reach every writer."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Tags(LoggerHook):
 
 
 class ByEpoch(NoValidation):
-    """Logs the loss, the number of the batch, by epoch alone."""
+    """A module that logs a loss, equal to the batch index, by epoch only."""
 
     def __init__(self, name: str = "train/loss", how: str = "tensor") -> None:
         super().__init__()

@@ -109,7 +109,7 @@ def test_the_gradients_norm_under_accumulation(
     tmp_path: Path, hosted: bool, by_epoch: bool
 ) -> None:
     class Ramp(Counting):
-        """The norm of the gradient is the mean of the numbers of the steps."""
+        """A module whose mean gradient norm equals the mean of the step numbers."""
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             self.count += 1
@@ -303,7 +303,7 @@ class ScheduledByEpoch(Scheduled):
 
 
 class ScheduledByHand(Scheduled):
-    """Optimizes manually."""
+    """A module with manual optimization and a scheduler."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from support.training import NoValidation, TinyModule
 
 
 class Log(LoggerHook):
-    """Notes mode, epoch, iterations, step and tags of each log."""
+    """Records mode, epoch, iterations, step and tags of each log."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Random runs: each line of each logger against a plain recomputation from recorded values."""
+"""Lines of random runs equal a plain recomputation from the recorded values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On several ranks a line has rank 0's values; with ``sync=True`` the means over the ranks."""
+"""With several ranks, a line has rank 0's values, or the means with ``sync=True``."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Console(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line; the table of hooks and the place of the files are none of the text log."""
+        """Store a line, except the table of hooks and the path of the files."""
         if not re.match(r"Hooks will be|\d+ hooks?, called|the files of", record.getMessage()):
             self.lines.append(record.getMessage())
 
@@ -127,7 +127,7 @@ def replay(
 
 
 def as_mmcv(line: str) -> str:
-    """Undo the two departures of a JSON line of ours."""
+    """Convert a JSON line to mmcv's rounding and NaN."""
 
     def old(value: Any) -> Any:
         return math.nan if value is None else round(value, 5) if isinstance(value, float) else value
@@ -341,7 +341,7 @@ def test_validation_within_an_epoch_is_logged_with_its_epoch_and_not_mixed_in(
 
 
 class Endless(IterableDataset[Any]):
-    """Six batches, and nobody knows before."""
+    """An iterable dataset of six batches without a length."""
 
     def __iter__(self) -> Any:
         return iter([(torch.ones(4), torch.ones(2))] * 6)

@@ -72,7 +72,7 @@ class Metric:
         """Nothing."""
 
     def feed(self, images: Any, mode: str) -> int:
-        """Note the call."""
+        """Record the call."""
         CALLS.append(["feed", mode, list(images.shape)])
         self.num_real_feeded += (mode == "reals") * len(images)
         return len(images)
@@ -92,7 +92,7 @@ class Client:
         CALLS.append(["Client", path])
 
     def put(self, path: str, data: bytes) -> None:
-        """Note the call."""
+        """Record the call."""
         CALLS.append(["put", Path(path).name])
 
 
@@ -143,7 +143,7 @@ class Noted:
         CALLS.append(["add_file", Path(path).name])
 
     def log(self, row: dict[str, Any], step: Any = None, commit: Any = None) -> None:
-        """Note numbers."""
+        """Record numbers."""
         untold = ("time", "data_time", "eval_iter_num")  # ours does not send them
         told = {k: v for k, v in row.items() if k.rpartition("/")[2] not in untold}
         CALLS.append(["log", step, told])

@@ -133,7 +133,7 @@ class BoxHead(nn.Module):
     rate: Any = None
 
     def set_decay_rate(self, rate: float) -> None:
-        """Note the rate."""
+        """Record the rate."""
         self.rate = rate
 
 
@@ -189,27 +189,27 @@ class Model(nn.Module):
         return features
 
     def init_before_train(self) -> None:
-        """Note the call."""
+        """Record the call."""
         self.called.append(["init_before_train"])
 
     def momentum_update_key_encoder(self, momentum: float) -> None:
-        """Note the call."""
+        """Record the call."""
         self.called.append(["momentum_update_key_encoder", float(momentum)])
 
     def set_reweight(self, *args: Any) -> None:
-        """Note the call."""
+        """Record the call."""
         self.called.append(["set_reweight", len(args)])
 
     def set_epoch(self, epoch: int) -> None:
-        """Note the call."""
+        """Record the call."""
         self.called.append(["set_epoch", epoch])
 
     def set_train_epoch(self, epoch: int) -> None:
-        """Note the call."""
+        """Record the call."""
         self.called.append(["set_train_epoch", epoch])
 
     def momentum_update(self) -> None:
-        """Note the call."""
+        """Record the call."""
         self.called.append(["momentum_update", self.momentum])
 
     def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Model(nn.Module):
         return loss_of(self, x, y)
 
     def set_epoch(self, epoch: int) -> None:
-        """Note the call."""
+        """Record the call."""
         self.epochs.append(epoch)
 
 

@@ -85,7 +85,7 @@ def test_a_registered_storage_takes_checkpoints_and_gives_them_back(
 
 
 class Node:
-    """A model in Pavi's storage: a folder."""
+    """A stub of a model in Pavi's storage, backed by a folder."""
 
     name = "best.pth"
 

@@ -1,4 +1,4 @@
-"""The mean of the weights of several files: right, checked, and loaded as any file of weights."""
+"""The mean of the weights of several files: exact, verified, and loadable as a file of weights."""
 
 from __future__ import annotations
 

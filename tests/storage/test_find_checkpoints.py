@@ -14,7 +14,7 @@ from support.training import TinyModule, fit
 
 
 class Scored(TinyModule):
-    """Scores 1, 3, 2."""
+    """A module with the scores 1, 3 and 2."""
 
     def on_validation_epoch_end(self) -> None:
         self.log("accuracy", torch.tensor([1.0, 3.0, 2.0][self.current_epoch]))

@@ -1,4 +1,4 @@
-"""A signal at any moment: a whole checkpoint is left, foreign files stay, the run goes on."""
+"""A signal at any moment leaves a complete checkpoint and foreign files, and the run resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A save killed before any change of the disk: nothing is lost, and the next run cleans up."""
+"""A save killed before any file change loses no checkpoint, and the next run cleans up."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def half(path: Path) -> None:
 
 
 def flipped(path: Path) -> None:
-    """A bit of a weight."""
+    """Flip a bit of a weight in the file."""
     weight = torch.load(path, weights_only=True)["state_dict"]["net.weight"]
     content = path.read_bytes()
     at = content.index(weight.numpy().tobytes())

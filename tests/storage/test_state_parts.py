@@ -1,4 +1,4 @@
-"""State dicts in the parts of a checkpoint directory, where the file's words are wrong."""
+"""State dicts in the parts of a checkpoint directory with wrong metadata."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Reads(ExitStack):
 
 
 class NoReads(TorchDispatchMode):
-    """Fails where a number of a tensor is read, in torch's own functions too."""
+    """Raises an error at any read of a tensor value, even in torch's functions."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         assert function is not torch.ops.aten._local_scalar_dense.default, "a read of the device"

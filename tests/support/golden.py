@@ -18,7 +18,7 @@ def recorded(name: str) -> Any:
 
 
 def assert_close(ours: Any, theirs: Any, rel: float = 1e-6, absolute: float = 1e-9) -> None:
-    """Compare nested values: floats nearly, for kernels differ between machines; else exactly."""
+    """Compare nested values, floats approximately because kernels differ between machines."""
     if isinstance(theirs, dict):
         assert set(ours) == set(theirs)
         for key in theirs:

@@ -20,7 +20,7 @@ OTHERS = {"_default_root_dir", "dirpath", "_last_val_time", "losses", "_callback
 
 
 def objects_of(roots: dict[str, Any]) -> dict[str, Any]:
-    """Return all objects behind some, by path; neither callbacks nor objects of ours."""
+    """Return all objects reachable from the roots by path, except callbacks and our objects."""
     found: dict[str, Any] = {}
     queue, known = [*roots.items()], set()
     for path, one in queue:
@@ -42,7 +42,7 @@ def objects_of(roots: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> Any:
-    """Return a plain value; of any other the type and, of a dict, the keys."""
+    """Return a plain value as given; of other values the type and, of a dict, the keys."""
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, (list, tuple)) and all(isinstance(part, PLAIN) for part in value):
@@ -53,7 +53,7 @@ def shown(value: Any) -> Any:
 
 
 def house_of(**roots: Any) -> House:
-    """Return the attributes of all objects behind some, with plain values."""
+    """Return the attributes of all objects reachable from the roots, as plain values."""
     return {
         path: {
             name: shown(value)
@@ -72,7 +72,7 @@ def is_plain_method(one: Any, name: str, value: Any) -> bool:
 
 
 def classes_of(**roots: Any) -> House:
-    """Return the attributes of the classes of all objects behind some."""
+    """Return the class attributes of all objects reachable from the roots."""
     kinds = {kind for one in objects_of(roots).values() for kind in type(one).__mro__[:-1]}
     return {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in kinds}
 

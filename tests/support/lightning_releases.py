@@ -88,7 +88,7 @@ def what_it_lacks(test: str) -> str:
 
 
 def ema_weight_averaging(decay: float = 0.999) -> callbacks.Callback:
-    """Return Lightning's own average; the test is skipped where Lightning has none."""
+    """Return Lightning's average; skip the test if Lightning has none."""
     if not hasattr(callbacks, "EMAWeightAveraging"):
         pytest.skip("Lightning has no EMAWeightAveraging")
     return callbacks.EMAWeightAveraging(decay=decay)

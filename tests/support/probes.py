@@ -96,7 +96,7 @@ class Numbers(Dataset[Any]):
 
 
 class Seen(TinyModule):
-    """Notes the numbers of every batch."""
+    """Records the numbers of every batch."""
 
     def __init__(self) -> None:
         super().__init__(lr=1e-6)

@@ -29,7 +29,7 @@ class ValueRecorder(Hook):
         self.values: list[Any] = []
 
     def before_train_iter(self, runner: Any) -> None:
-        """Note the values."""
+        """Record the values."""
         self.values.append(runner.current_lr() if self.key == "lr" else runner.current_momentum())
 
 

@@ -84,7 +84,7 @@ class TinyModule(L.LightningModule):
 
 
 class NoValidation(TinyModule):
-    """Has no validation step."""
+    """A TinyModule without a validation step."""
 
     validation_step = None  # type: ignore[assignment]
 

@@ -136,7 +136,7 @@ class Recorder:
         sys.setprofile(self._note)
 
     def stop(self) -> None:
-        """Note no more."""
+        """Record no more."""
         sys.setprofile(self._before)
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
@@ -236,7 +236,7 @@ class Module(L.LightningModule):
 
 
 class OldHook:
-    """Stands for a hook of an old project: mmcv's points, and no base of ours."""
+    """An old project's hook: mmcv's points without a base class."""
 
     def before_run(self, runner: Any) -> None:
         """Do nothing."""

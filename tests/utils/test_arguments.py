@@ -1,4 +1,4 @@
-"""A value in an error message is shown whatever the value is, and in short."""
+"""Error messages show any value, shortened."""
 
 from __future__ import annotations
 

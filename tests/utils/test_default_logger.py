@@ -1,4 +1,4 @@
-"""Text lines and progress bars share a real terminal: neither breaks the other."""
+"""Text lines and progress bars share a real terminal without damage to either."""
 
 from __future__ import annotations
 

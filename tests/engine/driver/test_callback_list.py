@@ -58,7 +58,7 @@ class Counts(Hook):
 
 
 class NotesRuns(Hook):
-    """Notes the runs."""
+    """Records the calls of ``before_run``."""
 
     def __init__(self, calls: list[str]) -> None:
         self.calls = calls
@@ -328,7 +328,7 @@ def test_an_error_in_setup_that_nobody_cleans_up_leaves_the_next_fit_alone(tmp_p
 
 
 class Opens(Hook):
-    """Opens something in setup."""
+    """Records ``setup`` and ``on_exception``."""
 
     events: list[str]
 
@@ -367,7 +367,7 @@ def test_a_hook_added_in_setup_is_set_up(tmp_path: Path) -> None:
 
 
 class Finds(Callback):
-    """Notes the Trainer's checkpoint callback in setup."""
+    """Records the Trainer's checkpoint callback in setup."""
 
     found: Any = None
 

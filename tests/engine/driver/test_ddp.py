@@ -1,4 +1,4 @@
-"""Two real processes: gradients are synchronised, and nobody waits for the other in vain."""
+"""Two DDP processes: gradients are synchronized, and no rank deadlocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Trainer(fast_dev_run=True)`` writes nothing, whatever the hooks."""
+"""``Trainer(fast_dev_run=True)`` writes no files, with any hooks."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_ranks_end_together_when_the_time_of_rank_0_is_over(whole: Path, tmp_pat
 
 
 class Inputs(NoValidation):
-    """Notes the inputs of each step."""
+    """Records the inputs of each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def test_after_a_whole_epoch_a_sampler_goes_on_from_its_state(tmp_path: Path, wo
 
 
 class Once:
-    """Begins a pass where a loaded state says, and every other pass at the beginning."""
+    """Begins one pass at the loaded state, and every other pass at the start."""
 
     begin = at = 0
 
@@ -186,11 +186,11 @@ class Once:
 
 
 class OnceInOrder(Once, Sampler[int]):
-    """A sampler."""
+    """A stateful sampler."""
 
 
 class OnceStreamed(Once, IterableDataset[Any]):
-    """An iterable data set."""
+    """A stateful iterable dataset."""
 
     def item(self, number: int) -> Any:
         return torch.full((4,), float(number)) + torch.rand(()) / 4, torch.zeros(2)
@@ -284,7 +284,7 @@ def test_a_line_says_what_a_stateful_loader_loses_of_its_workers(
 
 
 class Reloads(L.LightningDataModule):
-    """Draws the data of each loader, and notes the epochs of the loaders."""
+    """A data module with random data for each loader, which records the epochs of the loaders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,7 +326,7 @@ def assert_same(module: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 class Fails(Inputs):
-    """Raises an error in a step or in an event, once."""
+    """A module that raises an error in one step or event."""
 
     def __init__(self, event: str, at: int) -> None:
         super().__init__()

@@ -129,7 +129,7 @@ def test_with_workers_too(tmp_path: Path, by_epoch: bool) -> None:
 
 
 class Raises(Callback):
-    """Ends a run in the validation after so many batches."""
+    """Raises an error in the validation after a given number of batches."""
 
     def __init__(self, batches: int) -> None:
         self.batches = batches
@@ -200,7 +200,7 @@ class LogsMetric(LogsEpochs):
 
 
 def fit_epochs(folder: Path, module: Any, *callbacks: Any, ckpt: Any = None, **options: Any) -> Any:
-    """Train 2 epochs of 10 batches, with a file every 3; return the epochs' values, and the log."""
+    """Train 2 epochs of 10 batches with checkpoints; return the epochs' values and the log."""
     found = []
 
     class Values(Callback):
@@ -238,7 +238,7 @@ def test_an_epochs_values_go_on_from_its_last_validation(tmp_path: Path) -> None
 
 
 class CutsEnd(Callback):
-    """Ends a run at an event of an epoch's last batch, or of the epoch's end."""
+    """Raises an error at an event of an epoch's last batch or end."""
 
     def __init__(self, event: str, epoch: int) -> None:
         self.epoch = epoch
@@ -278,7 +278,7 @@ def test_a_line_tells_that_no_step_is_left_for_the_end_of_an_epoch(
 
 
 class Stops(Callback):
-    """Ends a run in a batch."""
+    """Raises an error in a step."""
 
     def on_before_optimizer_step(self, trainer: Any, *args: Any) -> None:
         if trainer.global_step == 13:

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` 
 
 
 class AccumulatingOptimizerHook(OptimizerHook):
-    """Divides the loss in place, as old hooks do; goes on across epochs."""
+    """Divides the loss in place, as old hooks do, and accumulates across epochs."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class NestedOptimizerHook(OptimizerHook):
 
 
 class PlainStepper:
-    """Not called OptimizerHook: owns_backward=True has to say so."""
+    """A stepping hook of another name than OptimizerHook, which needs ``owns_backward=True``."""
 
     after_train_iter = OptimizerHook.after_train_iter
     grad_clip = None
@@ -148,7 +148,7 @@ class Listens(Callback):
 
 def test_a_callback_that_a_hook_adds_within_the_run_sees_the_steps(tmp_path: Path) -> None:
     class Late(Hook, Listens):
-        """Comes in the third iteration."""
+        """A hook registered in the third iteration."""
 
     late = Late()
 
@@ -224,7 +224,7 @@ AFTER, STEP = "on_after_backward", "on_before_optimizer_step"
 
 
 class Late(Callback):
-    """Passes the event on."""
+    """Forwards ``on_after_backward``."""
 
     def __init__(self, to: Halves) -> None:
         self.to = to
@@ -468,7 +468,7 @@ def test_train_step_module_refuses_what_is_not_a_model_or_an_optimizer() -> None
 
 
 class Copies(Callback):
-    """Copies the module in each way while hooks own backward; then perhaps ends the run."""
+    """Copies the module in several ways while hooks own backward; can then raise an error."""
 
     def __init__(self, error: type[BaseException] | None) -> None:
         self.error = error

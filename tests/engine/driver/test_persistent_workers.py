@@ -28,7 +28,7 @@ class Augmented(Dataset[Any]):
 
 
 class Seen(NoValidation):
-    """Notes the inputs."""
+    """Records the inputs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from support.training import NoValidation, TinyModule, TinyNormModule, make_load
 
 
 class Noise(Hook):
-    """Draws from every generator in every iteration, and in before_run."""
+    """Draws from every random generator in each iteration, and from torch's in ``before_run``."""
 
     def __init__(self) -> None:
         self.drawn: list[Any] = []
@@ -256,7 +256,7 @@ class Counted(TinyNormModule):
 
 
 class Cut(Hook):
-    """Ends a run by an error in a validation; then keeps a copy of a file at the next batch."""
+    """Raises an error in a validation, or copies files before the next batch."""
 
     def __init__(self, epoch: int, files: list[Path]) -> None:
         self.epoch, self.files = epoch, files

@@ -55,7 +55,7 @@ def test_a_file_from_before_the_first_batch_has_the_iterations_done(tmp_path: Pa
 
 
 class Shown(Callback):
-    """Keeps the values for callbacks as a validation ends; raises at an event before."""
+    """Records ``callback_metrics`` at the end of a validation; can raise an error before."""
 
     def __init__(self, cut_at: str = "") -> None:
         self.cut_at, self.values = cut_at, dict[str, float]()

@@ -26,7 +26,7 @@ class Module(TinyModule):
 
 
 class Stops(Callback):
-    """Raises at an event after so many batches; keeps the score of each validation."""
+    """Raises an error at an event after a number of batches; records each validation's score."""
 
     def __init__(self, event: str = "", batches: int = 0) -> None:
         self.at, self.scores = (event, batches), dict[int, float]()
@@ -132,7 +132,7 @@ def test_a_run_without_the_validation_goes_on_with_the_next_epoch(tmp_path: Path
 
 
 class Worse(TinyModule):
-    """Has a worse score in each validation."""
+    """A module with a worse score in each validation."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_loss", float(self.global_step))

@@ -26,7 +26,7 @@ class RaisesAt(Callback):
 
 
 class Rates(Callback):
-    """Notes epoch, batch and rate."""
+    """Records epoch, batch and rate."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int, float]] = []

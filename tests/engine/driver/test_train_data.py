@@ -94,7 +94,7 @@ def test_a_replaced_loader_is_iterated_by_iteration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_changed_data_set_is_seen_in_every_epoch(workers: int, tmp_path: Path) -> None:
-    """Also by worker processes, in the first epoch and after a resume."""
+    """Worker processes see the change too, in the first epoch and after a resume."""
 
     class Change(Hook):
         def before_train_epoch(self, runner: Any) -> None:

@@ -190,7 +190,7 @@ def test_the_norm_of_the_gradients(tmp_path: Path, hook: Any) -> None:
 
 def test_values_of_an_old_hook(tmp_path: Path) -> None:
     class Old:
-        """Of the interface alone."""
+        """A hook with mmcv's interface and without a base class."""
 
         def after_train_iter(self, runner: Any) -> None:
             runner.log_buffer.update({"old": runner.iter}, 1)

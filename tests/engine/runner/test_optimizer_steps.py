@@ -13,7 +13,7 @@ from support.training import NoValidation, make_loader, make_trainer
 
 
 class SometimesOnlyCloses(NoValidation):
-    """Trains in two of three batches; gradients of the third are dropped."""
+    """A module that skips the optimizer step of every third batch."""
 
     steps = 0
 
@@ -82,7 +82,7 @@ class Scheduled(NoValidation):
 
 
 class Unfreezes(Hook):
-    """Adds a group after the first step; reads the rates of the step."""
+    """Adds a parameter group after the first step; records the rates of each step."""
 
     def __init__(self) -> None:
         self.rates: list[Any] = []

@@ -274,7 +274,7 @@ def test_on_a_device_of_its_own_it_is_the_same(tmp_path, device, buffers):
 @pytest.mark.parametrize("buffers", ["ignore", "average"])
 def test_the_average_of_bfloat16_weights_moves_in_float32(tmp_path, buffers):
     class Reference(Callback):
-        """The same average in float64; bfloat16 alone would lose every step of 0.0002."""
+        """A reference average in float64, because bfloat16 would lose every step of 0.0002."""
 
         def on_train_start(self, trainer, module) -> None:
             self.ema = {k: v.detach().double() for k, v in module.named_parameters()}
@@ -693,7 +693,7 @@ def lightning_file(tmp_path):
 
 
 class Start(Callback):
-    """Notes raw weights and average at the start of the second epoch."""
+    """Records raw weights and average at the start of the second epoch."""
 
     def __init__(self, hook: Any) -> None:
         self.hook = hook

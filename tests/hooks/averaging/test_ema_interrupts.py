@@ -1,4 +1,4 @@
-"""Real signals while the average is in the model: raw weights stay raw, in memory and in files."""
+"""After a signal while the average is in the model, memory and files have the raw weights."""
 
 from __future__ import annotations
 

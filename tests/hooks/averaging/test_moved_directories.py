@@ -1,4 +1,4 @@
-"""Checkpoint directories with averages, resumed by another number of real processes."""
+"""Checkpoint directories with averages, resumed by a different number of processes."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_lightnings_pruning(tmp_path: Path, permanent: bool) -> None:
 
 
 class Toggles(NoValidation):
-    """Toggles two optimizers by hand; the second one's turn comes last in each step."""
+    """A module with manual optimization that toggles two optimizers in turn."""
 
     def __init__(self) -> None:
         super().__init__()

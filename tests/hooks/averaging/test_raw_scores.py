@@ -216,7 +216,7 @@ def test_log_vars_of_old_models_have_both_scores(tmp_path: Path) -> None:
 
 
 class Rising(TinyModule):
-    """The average becomes worse, and the raw weights better."""
+    """A module with rising weights, whose average is worse by one score and better by another."""
 
     def on_after_backward(self) -> None:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Population statistics: exact, of the live weights, in time, and without a trace elsewhere."""
+"""PreciseBNHook: exact population statistics of the current weights, without side effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def population(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def seen_by(model: nn.Module, layer: nn.Module, data: list[torch.Tensor]) -> torch.Tensor:
-    """All inputs of a layer, the model in train mode."""
+    """Return all inputs of a layer in train mode."""
     model, found = copy.deepcopy(model), []
     name = next(n for n, m in model.named_modules() if type(m) is type(layer))
     model.get_submodule(name).register_forward_pre_hook(lambda _, args: found.append(args[0]))

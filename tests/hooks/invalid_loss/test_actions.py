@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook(action="stop" and "restore"): no file and no average holds a bad step."""
+"""CheckInvalidLossHook(action="stop" or "restore"): checkpoints and averages exclude bad steps."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_trainer(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> L.Trainer:
 
 
 def assert_files_are_good(directory: Path, at_least: int = 1) -> None:
-    """Every number in every checkpoint is finite: weights, averages, optimizer state."""
+    """Assert that weights, averages and optimizer states of all checkpoints are finite."""
     found = [p for p in directory.rglob("*") if p.suffix in (".ckpt", ".pth") and p.is_file()]
     assert len(found) >= at_least
     for path in found:

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook(action="skip"): a bad batch leaves no trace, with any optimizer."""
+"""CheckInvalidLossHook(action="skip"): a bad batch has no effect, with any optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GradientCumulativeOptimizerHook beside Lightning's accumulation, where steps return no loss."""
+"""GradientCumulativeOptimizerHook equals Lightning's accumulation for batches without a loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.training import NoValidation, make_loader, make_trainer
 
 
 class Gradients(Callback):
-    """Notes the gradients of each optimizer step."""
+    """Records the gradients of each optimizer step."""
 
     def __init__(self) -> None:
         self.found: list[torch.Tensor] = []

@@ -213,7 +213,7 @@ def test_of_unscaled_gradients(kind: str, own: bool, tmp_path: Path) -> None:
 
 
 class Two(Quiet):
-    """Steps two optimizers in each batch by itself."""
+    """A module with manual optimization of two optimizers."""
 
     def __init__(self) -> None:
         super().__init__()

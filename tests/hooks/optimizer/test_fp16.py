@@ -58,7 +58,7 @@ class Overflows(nn.Module):
 
 
 class Scales(Hook):
-    """Notes the scale after every iteration."""
+    """Records the scale after every iteration."""
 
     priority = "LOWEST"
 

@@ -45,7 +45,7 @@ CASES = [
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Sum in the order of the recording."""
+    """Use one thread, which sums in the order of the recording."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -144,7 +144,7 @@ class Plain(TinyModule):
 
 
 class Manual(Plain):
-    """Does backward and step by itself."""
+    """A module with manual optimization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ def test_the_rest_is_divided_by_its_own_number(
 
 
 class Moves(Losses):
-    """Notes how far each step has moved the weight."""
+    """Records how far each step has moved the weight."""
 
     def __init__(self) -> None:
         super().__init__(lr=1.0, momentum=0.0)

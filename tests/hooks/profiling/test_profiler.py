@@ -27,7 +27,7 @@ fit = partial(training.fit, batches=2)
 
 
 def traces() -> tuple[list[int], Any]:
-    """Where each trace's events are counted."""
+    """Return a list of event counts and a trace handler that appends a count for each trace."""
     counts: list[int] = []
 
     def count(running: Any) -> None:

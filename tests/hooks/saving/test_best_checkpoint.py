@@ -230,7 +230,7 @@ def test_the_bookkeeping_goes_on_in_a_resumed_run(tmp_path):
 def resumed_with(
     tmp_path: Path, first: Any, then: Any, epochs: tuple[int, int], **scores: Any
 ) -> Any:
-    """Train with a hook, then go on with another; return the paths and scores for other hooks."""
+    """Train with a hook, then resume with another; return the hook messages in the meta."""
     for hook, end, path in ((first, epochs[0], None), (then, epochs[1], "last")):
         trainer = fit(
             *(tmp_path, CheckpointHook(), hook),
@@ -620,7 +620,7 @@ def train(folder: Path, *args: Any, **words: Any) -> None:
 
 
 def result(folder: Path) -> tuple[Any, ...]:
-    """Return the best files, and the list in the newest file."""
+    """Return the ranking and the best file in the newest checkpoint, and the best files on disk."""
     newest = folder / "epoch_5.pth"
     if not newest.exists():  # killed after the best of the last epoch
         newest = folder / "best_acc_epoch_5.pth"

@@ -385,7 +385,7 @@ def test_a_file_that_the_strategy_writes_itself_is_listed(tmp_path: Path) -> Non
 
 
 class Cut(TinyModule):
-    """Logs 10, 11, 12, 13 in the four batches; raises once in the validation of epoch 2."""
+    """A module that logs 10 to 13 in four batches and raises an error in the second validation."""
 
     error: BaseException | None = None
     place = "validation_step"
@@ -578,7 +578,7 @@ def run_in_a_process(folder: Path, how: str, options: dict[str, Any]) -> int | N
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Let SIGINT interrupt, also where a shell has started the tests in the background."""
+    """Restore Python's handler of SIGINT, which a shell disables for background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -661,7 +661,7 @@ def test_a_rate_that_waits_for_a_metric_goes_on(
 
 
 class StopsIn(Callback):
-    """Ends a run in the second epoch's validation; or in the first batch after a number."""
+    """Raises an error after a number of batches, or in the second validation."""
 
     def __init__(self, batches: int = 0) -> None:
         self.batches = batches
@@ -756,7 +756,7 @@ def test_a_misspelt_save_optimizer_is_refused() -> None:
 def test_a_worker_that_dies_during_the_save_costs_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As torch's handler of SIGCHLD raises, wherever the main thread is."""
+    """torch's SIGCHLD handler raises the error at any point of the main thread."""
     real, calls = torch.save, []
 
     def save(*args: Any, **kwargs: Any) -> None:

@@ -231,7 +231,7 @@ class Wide(TinyModule):
 def test_a_resume_reads_its_file_at_most_twice(
     tmp_path: Path, monkeypatch: Any, by_word: bool
 ) -> None:
-    """Once to compare the checksums, and once to load the contents."""
+    """The first read compares the checksums, the second loads the contents."""
     monkeypatch.setattr(checksum, "SETTLED", -1.0)  # the file is new
 
     def fit(max_epochs: int, ckpt_path: str | Path | None = None) -> None:

@@ -41,7 +41,7 @@ pytestmark = [
 
 
 def line(**kwargs: Any) -> LinearAnnealingLrUpdaterHook:
-    """A rate of ``1 - steps made / steps of the run``."""
+    """Return a schedule of ``1 - steps done / steps of the run``."""
     return LinearAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False, by_step=True, **kwargs)
 
 
@@ -142,7 +142,7 @@ def test_max_steps_of_a_run_in_epochs_are_the_steps_of_a_hook_too(tmp_path: Path
 
 
 class Manual(TinyModule):
-    """Steps every second batch, by itself."""
+    """A module with manual optimization that steps after every second batch."""
 
     automatic_optimization = False
 

@@ -22,7 +22,7 @@ from support.training import NoValidation, fit
 
 
 class Configured(NoValidation):
-    """Has an optimizer with other options than a run before."""
+    """A module with configurable options of the optimizer."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ def rates(tmp_path: Path, hook: Any, ckpt_path: str | None = None, **options: An
 
 
 def line(**options: Any) -> LinearAnnealingLrUpdaterHook:
-    """A rate of ``1 - done / length``."""
+    """Return a schedule of ``1 - done / length``."""
     return LinearAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False, **options)
 
 

@@ -312,7 +312,7 @@ def test_a_second_fit_and_another_length_leave_nothing_behind(tmp_path: Path) ->
 
 
 def test_an_old_subclass_of_a_policy_with_its_own_warm_up(tmp_path: Path) -> None:
-    """Written as mmdetection's for YOLOX is."""
+    """The subclass is written like mmdetection's policy for YOLOX."""
 
     class Old(CosineAnnealingLrUpdaterHook):
         def __init__(self, num_last_epochs: int, **kwargs: Any) -> None:

@@ -27,7 +27,7 @@ class Halving(ExpLrUpdaterHook):
 
 
 class At(Hook):
-    """Does something to the run before the n-th iteration."""
+    """Calls a function before the n-th iteration."""
 
     def __init__(self, n: int, action: Callable[[Any], None]) -> None:
         self.n, self.action = n, action

@@ -36,7 +36,7 @@ class Grows(Callback):
 
 
 class Seen(Callback):
-    """A value of each group of the last optimizer, in each step."""
+    """Records an option of each parameter group of the last optimizer in each step."""
 
     def __init__(self, key: str) -> None:
         self.key = key

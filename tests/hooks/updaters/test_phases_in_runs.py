@@ -42,7 +42,7 @@ class Values(Hook):
         self.seen: list[Any] = []
 
     def before_train_iter(self, runner: Any) -> None:
-        """Note the first group's."""
+        """Record the first group's."""
         key, _, item = self.key.partition(".")
         entry = runner.optimizer.param_groups[0][key]
         self.seen.append(entry[int(item)] if item else entry)
@@ -119,7 +119,7 @@ def test_a_run_is_its_preview_and_so_is_each_resume(tmp_path: Path, name: str) -
 
 
 class Ask(Hook):
-    """Starts the decay after an iteration."""
+    """Starts the decay after a given iteration."""
 
     def __init__(self, hook: WSDLrUpdaterHook, after: int) -> None:
         self.hook, self.after = hook, after
@@ -178,7 +178,7 @@ def test_the_command_starts_the_decay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], validates: bool
 ) -> None:
     class Type(Hook):
-        """Types the command in the second epoch of two batches."""
+        """Runs the command ``decay`` after the third iteration."""
 
         def after_train_iter(self, runner: Any) -> None:
             if runner.iter == 2:

@@ -71,7 +71,7 @@ def test_after_the_hooks_it_logs_the_rates_used_and_before_them_a_warning(
 
 
 def test_between_two_hooks_it_logs_the_rates_used(tmp_path: Path) -> None:
-    """The rates of all hooks are set where the first of the hooks stands."""
+    """The first hook in the list sets the rates of all hooks."""
     hooks = (EMAHook(), LearningRateMonitor("step"), by_iter())
     rates, used, said = logged(tmp_path, *hooks)
     assert rates == pytest.approx(used)

@@ -1,4 +1,4 @@
-"""Schedules of sharded parameters, resumed in two real processes, go on from the first rates."""
+"""Resumed schedules of sharded parameters in two processes keep the initial rates."""
 
 from __future__ import annotations
 

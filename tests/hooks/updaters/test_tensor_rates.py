@@ -49,7 +49,7 @@ class Recorder(Hook):
         self.values: list[list[float]] = []
 
     def before_train_iter(self, runner: Any) -> None:
-        """Note the groups' entries."""
+        """Record the groups' entries."""
         entries = [group[self.key] for group in runner.optimizer.param_groups]
         self.held.append(entries)
         self.values.append([float(e[0] if self.key == "betas" else e) for e in entries])

@@ -1,4 +1,4 @@
-"""Spool, thread and replay: no backend can hurt training, and nothing logged is lost."""
+"""Spool, thread and replay: no backend disturbs the training, and no logged value is lost."""
 
 from __future__ import annotations
 
@@ -820,7 +820,7 @@ def test_memory_is_the_peak_where_there_is_cuda(
 
 
 class Still(TinyModule):
-    """Reads nothing from the device itself."""
+    """A module that logs tensors without reading the device."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss = self.loss(batch)

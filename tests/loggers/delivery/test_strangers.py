@@ -1,4 +1,4 @@
-"""No file says where bytes go: neither a stranger's spool nor a stranger's checkpoint."""
+"""A foreign spool or checkpoint never chooses the destination of data."""
 
 from __future__ import annotations
 

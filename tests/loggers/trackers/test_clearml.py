@@ -170,7 +170,7 @@ def test_clearmls_variables_name_its_server(
 
 
 class Current(TinyModule):
-    """Notes in the first step whether the process has a task."""
+    """Records in the first step whether the process has a task."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         if self.global_step == 0:

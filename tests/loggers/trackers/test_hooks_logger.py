@@ -56,7 +56,7 @@ pytestmark = REAL_CLIENTS
 
 
 class Calling(TinyModule):
-    """Logs by ``self.logger`` at the beginning, in and after a batch; and by ``self.log``."""
+    """A module that logs by ``self.logger`` before and after each batch, and by ``self.log``."""
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         self.logger.log_metrics({"user/before": 10.0 + self.global_step})  # type: ignore[union-attr]
@@ -345,7 +345,7 @@ def test_callbacks_see_no_score_of_the_logger(work: Path) -> None:
 
 
 def test_two_ranks_log_the_values_of_rank_0(tmp_path: Path) -> None:
-    """No rank waits in vain: Lightning's monitors log on rank 0 alone."""
+    """Lightning's monitors log on rank 0 alone, which must not deadlock."""
     pytest.importorskip("tensorboard")
     run_job("hooks_logger", tmp_path)
     assert read_ranks(tmp_path) == [{"steps": 4}] * 2

@@ -629,7 +629,7 @@ def test_what_a_kill_has_cost_an_offline_run_is_sent(client: str, tmp_path: Path
 
 
 class Slow(Logger):
-    """Needs longer to start than the hook waits for the rest."""
+    """A logger that starts slower than the hook's timeout."""
 
     name, version = "slow", 0
 

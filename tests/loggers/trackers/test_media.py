@@ -113,7 +113,7 @@ def test_clearml_holds_them(work: Path, caplog: pytest.LogCaptureFixture) -> Non
 def test_clearml_writes_them_after_a_program_that_asked_to_exit(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client remembers ``sys.exit(1)``, and then waits for no file when a task is closed."""
+    """After ``sys.exit(1)``, ClearML's client waits for no file when a task is closed."""
     pytest.importorskip("clearml")
     fit(work, ClearMLLoggerHook(interval=2), module=Telling, epochs=1)
     with pytest.raises(SystemExit):

@@ -111,7 +111,7 @@ def test_departure_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Counts(TinyModule):
-    """Logs with the client itself."""
+    """A module that logs by ``mlflow.log_metric``."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         import mlflow

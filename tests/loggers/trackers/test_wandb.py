@@ -236,7 +236,7 @@ def test_a_table_that_wandb_truncates_is_named(work: Path) -> None:
 
 
 class Figures(TinyModule):
-    """Logs with the client from the first step on."""
+    """A module that logs by ``wandb.log`` from the first step on."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         wandb.log({"figure": batch_idx})
@@ -283,7 +283,7 @@ def test_the_axis_is_lightnings(work: Path) -> None:
 
 
 class Patient(Hook):
-    """Trains once the run has begun."""
+    """Waits for the run before the epoch begins."""
 
     def __init__(self, tracker: WandbLoggerHook) -> None:
         self.tracker = tracker

@@ -61,7 +61,7 @@ class Probe(L.Callback):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any
     ) -> None:
-        """Note the rate of the step."""
+        """Record the rate of the step."""
         self.rates.append((self.batches, optimizer.param_groups[0]["lr"]))
 
     def on_train_batch_end(
@@ -78,7 +78,7 @@ class Probe(L.Callback):
         self.averages[trainer.global_step] = self.average
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Note the score."""
+        """Record the score."""
         if not trainer.sanity_checking:
             score = float(trainer.callback_metrics[self.score])
             self.scores.append((self.sign * score, trainer.global_step))

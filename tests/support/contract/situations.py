@@ -35,13 +35,13 @@ class Manual(TinyNormModule):
 
 
 class Unvalidated(TinyNormModule):
-    """Is not validated."""
+    """A module without validation."""
 
     validation_step = None  # type: ignore[assignment]
 
 
 class Twice(TinyNormModule):
-    """Has two validation loaders."""
+    """A module with two validation loaders."""
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
         return super().validation_step(batch, batch_idx)

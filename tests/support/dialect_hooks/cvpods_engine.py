@@ -13,7 +13,7 @@ from cvpods.utils.dump.events import EventStorage
 
 
 class HookBase:
-    """The library's base."""
+    """The base class of hooks, as in cvpods."""
 
     def before_train(self):
         pass
@@ -29,7 +29,7 @@ class HookBase:
 
 
 class SimpleRunner:
-    """The loop: a hook does backward and steps."""
+    """The training loop, whose hooks run backward and step, as in cvpods."""
 
     def __init__(self, model, loader, optimizer):
         self.model, self.data_loader, self.optimizer = model, loader, optimizer
@@ -91,7 +91,7 @@ class OptimizationHook(HookBase):
 
 
 class PeriodicWriter(HookBase):
-    """The library's."""
+    """Calls writers periodically, as in cvpods."""
 
     def __init__(self, writers, period=20):
         self._writers, self._period = writers, period

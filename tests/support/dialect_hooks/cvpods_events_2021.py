@@ -44,7 +44,7 @@ class JSONWriter(EventWriter):
 
 
 class TensorboardXWriter(EventWriter):
-    """The library's."""
+    """Writes all scalars in each call, as in cvpods."""
 
     def __init__(self, log_dir, window_size=20):
         from torch.utils.tensorboard import SummaryWriter

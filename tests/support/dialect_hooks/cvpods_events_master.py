@@ -46,7 +46,7 @@ class JSONWriter:
 
 
 class TensorboardXWriter:
-    """The library's."""
+    """Writes new scalars in each call, as in cvpods."""
 
     def __init__(self, log_dir, window_size=20):
         from torch.utils.tensorboard import SummaryWriter

@@ -25,7 +25,7 @@ class Trace(TrainHook):
 
 
 class Narrow:
-    """No base class, and signatures of an older loop."""
+    """A hook without a base class, with the signatures of an older loop."""
 
     def __init__(self):
         self.epochs = []

@@ -30,7 +30,7 @@ WAIT = 60
 
 
 class Batches(Callback):
-    """Tells a writing thread of a batch after the first epoch."""
+    """Signals a batch after the first epoch to a writing thread."""
 
     def __init__(self) -> None:
         self.of_second_epoch = threading.Event()

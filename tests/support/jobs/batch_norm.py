@@ -21,7 +21,7 @@ SIZES = ((5, 3), (4, 2, 6))
 
 
 def data(rank: int) -> list[torch.Tensor]:
-    """Batches of other sizes, number and distribution on each rank."""
+    """Return batches whose sizes, number and distribution differ between ranks."""
     generator = torch.Generator().manual_seed(rank)
     return [
         torch.randn(n, 3, generator=generator, dtype=torch.float64) * (n + rank) + rank

@@ -26,21 +26,21 @@ seen: dict[str, Any] = {}
 
 
 class Pods(cvpods.HookBase):
-    """Notes the last loss in cvpods' storage."""
+    """Records the last loss in cvpods' storage."""
 
     def after_step(self) -> None:
         seen["cvpods"] = cvpods.get_event_storage().latest()["total_loss"]
 
 
 class Pet(pet.TrainHook):
-    """Notes the last loss in Pet's storage."""
+    """Records the last loss in Pet's storage."""
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:  # type: ignore[override]
         seen["pet"] = storage.latest()["total_loss"]
 
 
 class Seen(d2.HookBase):
-    """Notes the last losses of the module and of detectron2's storage, and the calls of traces."""
+    """Records the last losses of the module and of detectron2's storage, and traced calls."""
 
     def after_train(self) -> None:
         seen["own"] = self.trainer.model.losses[-1]

@@ -20,7 +20,7 @@ from support.training import TinyNormModule, make_loader, make_trainer
 
 
 class Module(TinyNormModule):
-    """Sends itself the signal in the second epoch, while the average is in the model."""
+    """Sends the signal to the process in the second epoch, while the average is in the model."""
 
     def __init__(self, out: Path, number: int, place: str) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ class Unscored(Images):
 
 
 class Dealt:
-    """Deals samples out without filling up: three for rank 0, two for rank 1."""
+    """A sampler without padding: three samples for rank 0, two for rank 1."""
 
     def __iter__(self) -> Any:
         return iter(range(RANK, 5, 2))

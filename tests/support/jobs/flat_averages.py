@@ -99,7 +99,7 @@ class Saves(Callback):
 
 
 class Poison(Callback):
-    """Gives the last rank a NaN after the third step, until the averages have been updated."""
+    """Sets a NaN on the last rank after the third step, until the averages are updated."""
 
     good: Any = None
 

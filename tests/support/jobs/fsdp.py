@@ -35,7 +35,7 @@ SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
 
 
 class Module(TinyNormModule):
-    """On request the fifth loss of the second rank is NaN."""
+    """A module with an optional NaN as the fifth loss of the second rank."""
 
     spoils = False
     steps = 0

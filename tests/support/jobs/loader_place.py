@@ -182,7 +182,7 @@ TRAINER: dict[str, dict[str, Any]] = {
 
 
 class Seen(NoValidation):
-    """Notes the inputs of each step in a file at once; has dropout."""
+    """Records the inputs of each step in a file at once; has dropout."""
 
     def __init__(self, path: Path, kind: str) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
 class Notes(LoggerHook):
-    """Notes the values of each line."""
+    """Records the values of each line."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(interval=2, **options)

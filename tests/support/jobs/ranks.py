@@ -108,7 +108,7 @@ class Seeds(Hook):
 
 
 class Buffers(Hook):
-    """Notes a buffer after each iteration."""
+    """Records a buffer after each iteration."""
 
     def __init__(self) -> None:
         self.found: list[list[float]] = []
@@ -181,7 +181,7 @@ class Plain:
 
 
 class Foreign(Plain, Hook):
-    """The same as a callback."""
+    """A user's callback with a point in each batch."""
 
 
 class Total(Hook):
@@ -287,7 +287,7 @@ def copies(out: Path) -> int:
 
 
 class LastLoss(detectron2.HookBase):
-    """Notes the last loss in the storage."""
+    """Records the last loss in the storage."""
 
     def after_train(self) -> None:
         self.found = self.trainer.storage.latest()["total_loss"][0]
@@ -324,7 +324,7 @@ class Watched(NormModule):
 
 
 class AfterSteps(Hook):
-    """Notes BatchNorm's mean after each step."""
+    """Records BatchNorm's mean after each step."""
 
     def __init__(self) -> None:
         self.means: list[list[float]] = []

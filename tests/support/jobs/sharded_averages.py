@@ -248,7 +248,7 @@ def poisoned(out: Path, kind: str, found: dict[str, Any]) -> None:
 
 
 class Loses(Module):
-    """The loss of the fourth step is NaN."""
+    """A module with a NaN as the loss of the fourth step."""
 
     steps = 0
 

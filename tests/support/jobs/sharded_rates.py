@@ -24,7 +24,7 @@ from support.jobs.sharded_averages import Module, loaders, trainer_of
 
 
 class Rates(Hook):
-    """Notes the rate and the momentum of each step, and ends the run after an epoch."""
+    """Records the rate and the momentum of each step, and ends the run after an epoch."""
 
     def __init__(self, last_epoch: int | None = None) -> None:
         self.seen: list[list[float]] = []

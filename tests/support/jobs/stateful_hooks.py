@@ -61,7 +61,7 @@ def type_of(row: str) -> torch.dtype:
 
 
 class Module(TinyModule):
-    """The ranks share each batch, and the layers; the fifth loss is NaN."""
+    """A module whose layers and batches are split over the ranks, with a NaN as the fifth loss."""
 
     def __init__(self, row: str, seed: int = 0) -> None:
         super().__init__(seed=seed)

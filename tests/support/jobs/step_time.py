@@ -19,7 +19,7 @@ RANK = int(os.environ.get("LOCAL_RANK", 0))
 
 
 class Slow(Dataset):  # type: ignore[type-arg]
-    """The second rank's numbers take 40 ms each."""
+    """A dataset whose samples take 40 ms each on the second rank."""
 
     def __len__(self) -> int:
         return 16

@@ -69,13 +69,13 @@ def torture_by_signals(folder: Path, number: int, seed: int) -> Iterator[Job]:
 
 
 def victim_of(folder: Path, background: bool, by_epoch: bool) -> kills.Victim:
-    """A run to be killed."""
+    """Return a run to be killed."""
     folder.mkdir()
     return kills.Victim(folder, background=background, by_epoch=by_epoch)
 
 
 def counts(tally: Counter[str]) -> list[str]:
-    """The cells of a row."""
+    """Return the cells of a row."""
     names = ("kills", "in a write", "resumes", "losses", "runs bit-equal")
     return [str(tally[name]) for name in names]
 
@@ -113,7 +113,7 @@ class Outcomes:
         self.passed = self.failed = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the outcome of a test."""
+        """Record the outcome of a test."""
         self.passed += report.when == "call" and report.passed
         self.failed += report.failed
 

@@ -82,7 +82,7 @@ class BadModule(TinyModule):
 
 
 class NormModule(BadModule):
-    """The same with BatchNorm."""
+    """A BadModule with BatchNorm."""
 
     make_net = TinyNormModule.make_net
 

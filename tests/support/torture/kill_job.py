@@ -49,7 +49,7 @@ class Module(TinyNormModule):
 
 
 class Witness(Callback):
-    """Notes the weights after each iteration."""
+    """Records the weights after each iteration."""
 
     def __init__(self, module: Module) -> None:
         self.seen = [module.parameters_now()]
