@@ -91,10 +91,10 @@ def _alone_again() -> Iterator[None]:
     for name in (*ranks, "PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         os.environ.pop(name, None)
     mlflow = sys.modules.get("mlflow")
-    if mlflow is not None:  # Lightning's MLFlowLogger sets it for the whole process
+    if mlflow is not None:  # Lightning's MLFlowLogger sets the URI for the whole process
         mlflow.set_tracking_uri(None)
     wandb = sys.modules.get("wandb")
-    if getattr(wandb, "run", None) is not None:  # an offline run goes on after its fit
+    if getattr(wandb, "run", None) is not None:  # an offline run continues after the fit
         wandb.finish()
 
 
@@ -121,7 +121,7 @@ def _quick_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
 def _quicken_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the end of a ClearML task, which waits for its reporter and a package search."""
     try:
-        with warnings.catch_warnings():  # of its imports
+        with warnings.catch_warnings():  # warnings of ClearML's imports
             warnings.simplefilter("ignore")
             from clearml import Task
             from clearml.backend_interface.metrics.reporter import BackgroundReportService
@@ -133,7 +133,7 @@ def _quicken_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
         begin(self, *args, **{**kwargs, "flush_frequency": 0.1})
 
     monkeypatch.setattr(BackgroundReportService, "__init__", begin_quicker)
-    # else it reads every Python file of the repository, and of environments inside
+    # otherwise ClearML reads every Python file of the repository and of nested environments
     monkeypatch.setattr(Task, "_force_use_pip_freeze", os.devnull)
 
 
@@ -180,7 +180,7 @@ def pytest_runtest_makereport(
     if name is not None and (by_the_command or isinstance(error, ImportError)):
         missing = importlib.util.find_spec(name.partition(".")[0]) is None
         by_a_test = Path(call.excinfo.traceback[-1].path).is_relative_to(Path(__file__).parent)
-        of_command = name == "shtab"  # the command looks for it before it calls what tests call
+        of_command = name == "shtab"  # the command imports shtab before any function of a test
         if missing and (by_a_test or of_command or ": pip install" in str(error)):
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {error}")

@@ -151,7 +151,7 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_in_silence() -> None:
     command = [sys.executable, "-m", "lightning_hooks", "hooks"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
-    process.stdout.close()  # as head does when it has its lines
+    process.stdout.close()  # as head does after its last line
     assert process.communicate()[1] == b""
     assert process.returncode == 1
 

@@ -50,7 +50,7 @@ def command_lines(draw: Any) -> list[str]:
         return [word for pair in drawn for word in pair]
 
     in_process = ["plot", "convert", "hooks", "replay"]
-    command = draw(st.sampled_from(["check", *in_process * 8]))  # it starts a process: rarely
+    command = draw(st.sampled_from(["check", *in_process * 8]))  # rarely: it starts a process
     target = [draw(paths) for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 2, 3])))]
     options = {
         "plot": [("--epochs", numbers), ("--iters-per-epoch", numbers), ("--keys", keys)],

@@ -50,7 +50,7 @@ FINE = """
 """
 HOOK = "from mmcv.runner import HOOKS, Hook\n"
 
-# imports that fail: text, line, reason, what to do
+# failing imports: text, line, reason, what to do
 IMPORTS = {
     "typo": ("from mmcv.runner import Hok", 1, "no 'Hok'", ""),
     "absent": ("import no_such_thing.x", 1, "no_such_thing is not", "find out what provides no_s"),
@@ -72,12 +72,12 @@ IMPORTS = {
     "taken": (
         f"{HOOK}class Taken: ...\nHOOKS.register_module()(Taken)\n@HOOKS.register_module()\n"
         "class EMAHook(Hook): ...",
-        4 if sys.version_info >= (3, 11) else 5,  # the decorator, or its class
+        4 if sys.version_info >= (3, 11) else 5,  # the line of the decorator or of the class
         "EMAHook is already registered",
         "",
     ),
 }
-# hooks that need attention: text, line of the class, reason
+# hooks in need of attention: text, line of the class, reason
 HOOKS = {
     "misspelt": (
         f"{HOOK}class A(Hook):\n    def after_train_itr(self, runner): ...",
@@ -167,7 +167,7 @@ def test_dialects_and_points_are_listed(checked: Report) -> None:
     count, half = hooks("fine", checked)
     assert (count["name"], count["dialect"]) == ("CountHook", "mmcv")
     assert count["points"] == ["before_run", "after_train_iter"]
-    assert half["points"] == ["before_run", "before_train_epoch", "before_train_iter"]  # its base's
+    assert half["points"] == ["before_run", "before_train_epoch", "before_train_iter"]  # the base's
 
 
 def test_a_file_that_cannot_be_read_does_not_hide_the_others(checked: Report) -> None:
@@ -224,7 +224,7 @@ def test_the_exit_code_says_whether_it_starts(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     write(tmp_path, {"old_hooks": FINE})
-    assert run("old_hooks") == 0  # a module by its name
+    assert run("old_hooks") == 0  # a module by name
     shown = capsys.readouterr().out
     assert "verdict: runs\n" in shown
     assert "HookAdapter([CountHook(...)])" in shown

@@ -54,7 +54,7 @@ def configs(draw: Any) -> tuple[dict[str, Any], str]:
 
 
 @tries(100, data_file=True)
-@example(({**GOOD, "workflow": np.int64(2)}, "workflow"))  # which numpy compares item by item
+@example(({**GOOD, "workflow": np.int64(2)}, "workflow"))  # numpy compares the value item by item
 @example(({**GOOD, "total_epochs": torch.zeros(2)}, "total_epochs"))
 @given(configs())
 def test_a_config_is_refused_by_the_name_of_its_item_or_makes_an_adapter(drawn: Any) -> None:
@@ -84,7 +84,7 @@ def test_an_unregistered_name_is_refused_by_name(name: Any) -> None:
     if isinstance(name, str) and name in HOOKS:
         return
     if callable(name):
-        return  # a class, or what makes a hook
+        return  # a class, or a function that returns a hook
     with pytest.raises(REFUSED) as caught:
         HOOKS.build({"type": name})
     assert "type" in str(caught.value) or str(name) in str(caught.value)
@@ -152,7 +152,7 @@ def test_a_corrupted_file_is_refused_by_its_name(tmp_path_factory: Any, data: An
     tried["config files"] += 1
     suffix = data.draw(st.sampled_from([".py", ".yaml", ".yml", ".json", ".txt", ""]))
     path = tmp_path_factory.mktemp("config") / f"config{suffix}"
-    # what is drawn at random is not run
+    # drawn code does not run
     path.write_bytes(data.draw(lines if suffix == ".py" else lines | st.binary(max_size=40)))
     error: BaseException | None = None
     own = (Exception, SystemExit) if suffix == ".py" else (*REFUSED, FileNotFoundError)

@@ -208,7 +208,7 @@ def test_an_error_of_a_hook_says_in_which_item() -> None:
         ({"total_iters": 9}, {"max_epochs": -1, "max_steps": 9}),
         ({"runner": {"max_epochs": 2}, "total_epochs": 2}, {"max_epochs": 2}),
         ({"evaluation": {"interval": 3}}, {"check_val_every_n_epoch": 3}),
-        # evaluated after 3, 8, 13, ...: every epoch is validated, those are judged
+        # every epoch validates; evaluations after 3, 8, 13, ... count
         ({"evaluation": {"interval": 5, "start": 3}}, {"check_val_every_n_epoch": 1}),
         (
             {"evaluation": {"interval": 10, "dynamic_intervals": [(20, 4)]}},

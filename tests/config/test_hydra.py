@@ -40,7 +40,7 @@ def test_the_script_of_the_page_trains_with_its_config(
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "train.py").write_text(BEFORE + blocks["train.py"])
     monkeypatch.chdir(tmp_path)
-    quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none"]  # this process has its own
+    quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none"]  # the process has other logging
     changes = ["trainer.callbacks.0.momentum=0.25", "hydra.run.dir=run", *quiet]
     monkeypatch.setattr(sys, "argv", ["train.py", *changes])
     made: list[Any] = []

@@ -239,7 +239,7 @@ INHERITED = {
 
 
 def test_all_hooks_can_be_asked_about() -> None:
-    # mmcv's own files register hooks too, where another test has imported them
+    # mmcv's files register hooks too, if another test has imported mmcv
     ours = {n for n, c in HOOKS.module_dict.items() if c.__module__.startswith("lightning_hooks.")}
     assert ours <= {*HOOK_NAMES}
 

@@ -409,7 +409,7 @@ def test_lightnings_own_scheduler_is_reported_and_not_stepped_twice(tmp_path: Pa
     assert rates == pytest.approx([0.1] * 3 + [0.01] * 3)
 
 
-def test_a_histogram_counts_all_values() -> None:  # a departure: there it counts rows
+def test_a_histogram_counts_all_values() -> None:  # a departure: detectron2 counts rows
     with d2.EventStorage() as storage:
         storage.put_histogram("weights", torch.arange(9.0).reshape(3, 3), bins=3)
     (histogram,) = storage.histograms
@@ -540,7 +540,7 @@ def test_no_evaluation_after_the_run_if_it_is_not_wanted(tmp_path: Path) -> None
     calls: list[int] = []
     hook = d2.EvalHook(2, lambda: calls.append(1), eval_after_train=False)
     fit(tmp_path, hook, batches=4, max_epochs=1)
-    assert len(calls) == 1  # after two iterations; the last one is left out, as in detectron2
+    assert len(calls) == 1  # after two iterations; as in detectron2, the last iteration is left out
 
 
 def test_the_hooks_are_in_a_module_too_as_in_its_engine() -> None:
@@ -588,7 +588,7 @@ def test_an_evaluation_that_gives_no_numbers(tmp_path: Path) -> None:
 
 
 def test_the_librarys_own_hooks_find_the_storage(tmp_path: Path, monkeypatch: Any) -> None:
-    events: Any = types.ModuleType("detectron2.utils.events")  # as far as it matters here
+    events: Any = types.ModuleType("detectron2.utils.events")  # only the names used in the test
     events._CURRENT_STORAGE_STACK, events.EventStorage = [], object
     monkeypatch.setitem(sys.modules, "detectron2.utils.events", events)
     found = []

@@ -56,7 +56,7 @@ def test_an_assigned_iteration_holds_until_the_next_one(tmp_path: Path) -> None:
         ("after_step", 70),
         ("before_step", 1),
         ("after_step", 70),
-        ("after_train", 71),  # detectron2's loop adds 1 at its end
+        ("after_train", 71),  # detectron2's loop adds 1 at the end
     ]
 
 

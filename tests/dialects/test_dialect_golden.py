@@ -57,7 +57,7 @@ def test_detectron2s_hooks_leave_the_same_rows(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert ["time" in row for row in rows] == expected["timed"]
     for row, other in zip(rows, expected["rows"], strict=True):
-        # the rank's own time is what later versions than the recorded one write
+        # versions later than the recorded version also write the rank's time
         times = ("time", "data_time", "rank_data_time")
         kept = {key: value for key, value in row.items() if key not in times}
         assert kept == pytest.approx(other, rel=1e-6)

@@ -128,7 +128,7 @@ def test_priorities_count_where_the_dialect_has_them() -> None:
         priority = "VERY_LOW"
 
     class Unread(pointrix.Hook):
-        priority = "VERY_LOW"  # pointrix never reads it
+        priority = "VERY_LOW"  # pointrix never reads a priority
 
     hooks = [Late(), Unread(), (d2.HookBase(), "HIGH"), cvpods.EvalHook(1, dict), pet.TrainHook()]
     names = [type(hook).__name__ for hook in HookAdapter(hooks).hooks]
@@ -141,7 +141,7 @@ def test_a_hook_may_stop_the_run_and_sees_the_others(tmp_path: Path, name: str) 
     found = []
 
     def stop(self: Any, *args: Any, **kwargs: Any) -> None:
-        facade = adapter._of_other_dialects()[0].facade  # Pet has none of its own
+        facade = adapter._of_other_dialects()[0].facade  # Pet has no facade
         found.append([type(hook).__name__ for hook in facade.hooks])
         facade.should_stop = True
 
@@ -254,7 +254,7 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     assert (tmp_path / "epoch_1.pth").is_file()
     assert len([*tmp_path.glob("*.log.json")]) == 1
     one, two = read_ranks(tmp_path)
-    assert one["own"] != two["own"]  # each has its own losses, and logs them
+    assert one["own"] != two["own"]  # each rank logs its own losses
     assert [one["logged"], two["logged"]] == pytest.approx([one["own"], two["own"]])
     for seen in (one, two):  # no step waits for the other rank
         own = pytest.approx(seen["own"])
@@ -286,7 +286,7 @@ def test_a_hook_writes_into_a_new_work_dir(tmp_path: Path) -> None:
     make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(1))
     assert (folder / "notes.txt").read_text() == "begun"
     make_trainer(tmp_path / "other", IterTimerHook()).fit(TinyModule(), make_loader(1))
-    assert not (tmp_path / "other").exists()  # this package's hooks make what they write into
+    assert not (tmp_path / "other").exists()  # this package's hooks create their folders
 
 
 def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:

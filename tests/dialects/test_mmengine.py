@@ -60,7 +60,7 @@ def test_the_hooks_own_list_of_points_is_not_asked(tmp_path: Path) -> None:
             return ["before_train", "after_train_iter"]
 
     plain, listed = Trace(), Listed()
-    assert "Listed" in repr(HookAdapter([listed]))  # which a Trainer calls
+    assert "Listed" in repr(HookAdapter([listed]))  # a Trainer calls repr
     for hook in (plain, listed):
         fit(tmp_path, hook)
     assert listed.calls == plain.calls
@@ -428,7 +428,7 @@ def test_a_hook_that_is_registered_is_built_from_a_config(tmp_path: Path) -> Non
     assert adapter.hooks[0].count == 6
 
 
-# -- what a run that goes on has -------------------------------------------------------------
+# -- resumed runs ----------------------------------------------------------------------------
 
 
 class Factor:
@@ -590,7 +590,7 @@ def test_given_attributes_are_visible_to_hooks(tmp_path: Path) -> None:
 
 
 def test_the_librarys_own_code_finds_the_message_hub(tmp_path: Path, monkeypatch: Any) -> None:
-    library: Any = types.ModuleType("mmengine.logging.message_hub")  # as far as it matters here
+    library: Any = types.ModuleType("mmengine.logging.message_hub")  # only the names in use
     library.MessageHub = type("MessageHub", (), {"_instance_dict": {}})
     monkeypatch.setitem(sys.modules, library.__name__, library)
     found = []

@@ -288,7 +288,7 @@ def test_what_a_loop_has_from_lightning_cannot_be_assigned(
         fit(tmp_path, Sets())
 
 
-# -- several loaders, and fewer batches than they have ---------------------------------------
+# -- several loaders, with limited batches ---------------------------------------------------
 
 
 class ByLoader(TinyModule):
@@ -358,7 +358,7 @@ def test_one_of_several_loaders_must_be_named(tmp_path: Path) -> None:
     assert list(hook.metrics) == ["val_loss/dataloader_idx_1"]
 
 
-# -- a model that is assigned in testing -----------------------------------------------------
+# -- a model assigned in testing -------------------------------------------------------------
 
 
 class Net(nn.Module):

@@ -83,7 +83,7 @@ def test_the_four_training_hooks_together(tmp_path: Path, caplog: Any) -> None:
     with caplog.at_level("INFO"):
         fit(tmp_path, *hooks, module=module)
     assert [when for when, _ in rows.rows] == [1, 2, 4, 5]
-    # the largest group is the second; the rate is the one of the iteration itself
+    # the second group is the largest; the rate belongs to the current iteration
     assert [row["lr"] for _, row in rows.rows] == pytest.approx([0.1, 0.1, 0.01, 0.001])
     assert [row["epoch"] for _, row in rows.rows] == [1, 1, 2, 2]
     assert "time" not in rows.rows[0][1]

@@ -85,7 +85,7 @@ def test_the_hooks_do_the_same_in_pets_loop_and_in_a_trainer(
     assert [row[:3] for row in rows.rows] == [row[:3] for row in their_rows.rows]
     for row, other in zip(rows.rows, their_rows.rows, strict=True):
         assert row[3] == pytest.approx(other[3], rel=1e-5)
-    # its variance is the mean of the batches' own, ours that of all values together
+    # Pet's variance is the mean over batches, ours the variance of all values
     for name, value in their_module.state_dict().items():
         if "running_var" not in name and "num_batches" not in name:
             torch.testing.assert_close(our_module.state_dict()[name], value)
@@ -158,7 +158,7 @@ def test_the_lines_of_the_json_writer_count_from_one_as_printed(
         monkeypatch.setattr(library, "get_event_storage", pet.get_event_storage)
         path = tmp_path / library.__name__
         writer = library.JSONWriter(str(path))
-        # the printed hook accepts writers with the base class that it knows
+        # the published hook accepts writers of the known base class
         monkeypatch.setattr(writer, "__class__", type("", (type(writer), pet.EventWriter), {}))
         loop([hooks.PeriodicWriter([writer], 12, 5)], 12)
         lines.append([json.loads(line)["iteration"] for line in path.read_text().splitlines()])

@@ -288,7 +288,7 @@ def test_tensorboard_has_what_is_written(tmp_path: Path) -> None:
     assert [(e.step, e.value) for e in events.Scalars("loss")] == [(1, 0.5)]
     assert [e.step for e in events.Images("view")] == [1]
     assert b"job/lr" in b"".join(path.read_bytes() for path in tmp_path.glob("events.*"))
-    assert not (tmp_path / "spool").exists()  # all of it was taken
+    assert not (tmp_path / "spool").exists()  # all records were taken
 
 
 def test_tensorboards_files_on_a_remote_storage(

@@ -52,7 +52,7 @@ def test_a_rank_that_saves_nothing_deletes_nothing(tmp_path: Path) -> None:
         d2.Checkpointer(TinyModule(), str(tmp_path), save_to_disk=False), 1, max_to_keep=1
     )
     writing.save("model_best")
-    for iteration in range(3):  # ahead of the rank that saves
+    for iteration in range(3):  # ahead of the saving rank
         other.step(iteration)
         writing.save(other.name(iteration))
     kept = [Path(path).name for path in writing.get_all_checkpoint_files()]

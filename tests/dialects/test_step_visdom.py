@@ -46,7 +46,7 @@ fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 @pytest.mark.parametrize("dialect", [cvpods, pet], ids=["cvpods", "pet"])
 def test_scalars_and_images_are_on_the_page(tmp_path: Path, port: int, dialect: Any) -> None:
     env = dialect.__name__.rpartition(".")[2]
-    if dialect is cvpods:  # as cvpods has its arguments
+    if dialect is cvpods:  # cvpods' argument names
         writer = cvpods.VisdomWriter("127.0.0.1", port, 1, ["total_loss"], env=env)
     else:
         writer = pet.VisdomWriter(1, env=env, server="http://127.0.0.1", port=port)

@@ -90,7 +90,7 @@ def test_a_chain_is_pulled_to_the_front_together() -> None:
 
 
 def test_hooks_that_both_say_it_agree() -> None:
-    # B is an A: the name of a base means all that is derived from it
+    # B is an A: the name of a base class includes all derived classes
     early, late = wishing(C(), run_before="A"), wishing(B(), run_after="C")
     assert names(HookAdapter([A(), late, early])) == "C A B"
 
@@ -200,7 +200,7 @@ def test_of_many_wishes_all_are_granted_or_a_circle_is_named() -> None:
     assert 50 < circles < 200
 
 
-# -- what is refused ---------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------
 
 
 def test_a_circle_is_refused_with_its_hooks() -> None:

@@ -91,7 +91,7 @@ def test_a_state_goes_with_its_class_and_its_arguments(
     ten, one = Total(10), Total(1)
     assert train(tmp_path, IterTimerHook(), ten, one, host=host) == []
     assert (ten.total, one.total) == (80, 8)
-    ten, other = Total(10), Total(2)  # an argument that is new
+    ten, other = Total(10), Total(2)  # a new argument
     assert train(tmp_path, ten, other, host=host) == []
     assert (ten.total, other.total) == (80, 4 + 8)
 

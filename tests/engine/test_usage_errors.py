@@ -97,7 +97,7 @@ def test_every_schedule_knows_the_names_of_its_warm_up(name: str) -> None:
         HOOKS.build({"type": name, "warmup_ratioo": 0.1})
 
 
-# -- a package that is missing -------------------------------------------------------------
+# -- missing packages ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_hook_that_draws_on_the_terminal_names_its_package(
 
 @pytest.mark.parametrize("base", [EMAHook, HookAdapter, IterTimerHook])
 def test_a_class_in_the_callbacks(base: type, tmp_path: Path) -> None:
-    mine = type("Mine", (base,), {})  # Lightning sets attributes of what it is given
+    mine = type("Mine", (base,), {})  # Lightning sets attributes on its callbacks
     with pytest.raises(TypeError, match=r"Mine is a class; .*callbacks=\[Mine\(\.\.\.\)\]"):
         fit(tmp_path, mine)
 
@@ -168,7 +168,7 @@ def test_a_class_registered_in_the_run(tmp_path: Path) -> None:
         fit(tmp_path, Registers())
 
 
-# -- a config that the Trainer was not told of ----------------------------------------------
+# -- config options not passed to the Trainer -----------------------------------------------
 
 BY_EPOCH: dict[str, Any] = dict(
     checkpoint_config={"interval": 1},
@@ -249,7 +249,7 @@ def test_a_length_of_ones_own_says_nothing_of_the_rest(tmp_path: Path) -> None:
 def test_arguments_of_ones_own_are_meant(
     config: dict[str, Any], kwargs: dict[str, Any], tmp_path: Path
 ) -> None:
-    fit_from(tmp_path, config, **kwargs)  # a warning is an error here
+    fit_from(tmp_path, config, **kwargs)  # pytest turns warnings into errors
 
 
 def test_only_a_fit_asks_for_what_a_config_says(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_schedule_of_what_has_none() -> None:
         schedules.sample(StepLrUpdaterHook, max_epochs=1, iters_per_epoch=2)
 
 
-# -- what Lightning answers by itself ------------------------------------------------------
+# -- Lightning's own errors ----------------------------------------------------------------
 
 
 class Stateful(Hook):
@@ -339,7 +339,7 @@ def test_what_lightning_says_is_in_the_faq(
     make: Callable[[], Any], words: str, tmp_path: Path
 ) -> None:
     quiet: dict[str, Any] = dict(logger=False, enable_checkpointing=False, accelerator="cpu")
-    older = "Expected a parent"  # Lightning 2.5 says so of what is no callback
+    older = "Expected a parent"  # Lightning 2.5's message for an object other than a callback
     assert f"| `{older}` |" in FAQ
     with pytest.raises(Exception, match=f"{re.escape(words)}|{older}"):
         L.Trainer(callbacks=make(), default_root_dir=tmp_path, max_epochs=1, **quiet).fit(

@@ -636,7 +636,7 @@ def test_a_step_without_a_loss_is_answered_by_lightning(
     module: Any, hosted: bool, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = "lightning.pytorch.loops.optimization.automatic.Closure"
-    monkeypatch.setattr(f"{loop}.warning_cache", WarningCache())  # it warns once in a process
+    monkeypatch.setattr(f"{loop}.warning_cache", WarningCache())  # once per process
     hooks = [EMAHook(), OptimizerHook(grad_clip=dict(max_norm=1)), CheckInvalidLossHook()]
     with pytest.raises(Exception, match=answer):
         train(tmp_path, [HookAdapter(hooks)] if hosted else hooks, module)
@@ -694,7 +694,7 @@ def test_a_folder_is_answered_by_the_newest_file_in_it(tmp_path: Path) -> None:
 def test_what_is_no_mistake_is_quiet(tmp_path: Path, caplog: Any) -> None:
     hooks = [cosine(), EMAHook(momentum=0.3, warm_up=0), TextLoggerHook(interval=2)]
     trainer = make_trainer(tmp_path, *hooks, max_epochs=1)
-    for _ in range(2):  # one Trainer and its hooks, twice
+    for _ in range(2):  # the same Trainer and hooks, twice
         trainer.fit(TinyModule(), make_loader(4), make_loader(1))
     other = make_trainer(
         tmp_path, EMAHook(), BestCheckpointHook("val_loss"), enable_checkpointing=True

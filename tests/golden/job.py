@@ -48,7 +48,7 @@ def make_model(seed: int = 0, kind: str = "linear") -> Classifier:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                # uniform numbers and a power of two: exact, where normal ones depend on the kernel
+                # uniform numbers and a power of two are exact; normal numbers depend on the kernel
                 parameter.copy_((torch.rand(parameter.shape, generator=generator) - 0.5) / 2)
             elif name.endswith("bias"):
                 parameter.zero_()
@@ -57,7 +57,7 @@ def make_model(seed: int = 0, kind: str = "linear") -> Classifier:
 
 def make_data(seed: int = 0) -> tuple[DataLoader, DataLoader]:
     """Make the training and validation loader: digits drawn once, then in a fixed order."""
-    from sklearn.datasets import load_digits  # here, so that the rest works without it
+    from sklearn.datasets import load_digits  # imported here, so the rest works without sklearn
 
     digits = load_digits()
     generator = torch.Generator().manual_seed(seed)

@@ -39,7 +39,7 @@ def provenance() -> dict[str, str]:
 
 def dumps(value: Any, indent: int = 0) -> str:
     """Return JSON with one table row per line: break wide values, but never a list of numbers."""
-    # Keys keep their order (the recorders are deterministic), for it has a meaning in log lines.
+    # Keys keep their deterministic order, because the order matters in log lines.
     line = json.dumps(value)
     items = list(value.values()) if isinstance(value, dict) else value
     breakable = isinstance(value, (dict, list, tuple)) and any(

@@ -13,7 +13,7 @@ EvalHook = mmcv_runner.EvalHook
 EPOCH, ITER = "EpochBasedRunner", "IterBasedRunner"
 BATCHES = 3
 STARTS, INTERVALS = (None, 0, 1, 2, 3, 7), (1, 2, 3)
-# runner, limit, by_epoch of the hook, epochs behind it
+# runner, limit, by_epoch of the hook, epochs before
 RUNS = [(EPOCH, 5, True, 0), (EPOCH, 5, True, 2), (EPOCH, 3, False, 0), (ITER, 8, False, 0)]
 KEYS = (
     *("acc", "top", "loss", "mAP", "AUC", "Precision", "AR@100", "bbox_mAP_50", "coco/bbox_mAP"),

@@ -14,7 +14,7 @@ def own(name: str, *overrides: str) -> dict[str, Any]:
     return {"own": name, "overrides": overrides}
 
 
-# case: hooks in the order of registration, each with its priority
+# case: hooks in the order of registration, with priorities
 CASES = {
     "none": [],
     "defaults": [

@@ -59,7 +59,7 @@ def modules() -> list[str]:
     sys.meta_path.append(absent)
     try:
         found.update(_import_all(mmcv))
-        with mock.patch("mmcv.utils.IS_IPU_AVAILABLE", True):  # its names depend on that
+        with mock.patch("mmcv.utils.IS_IPU_AVAILABLE", True):  # defines more names
             importlib.reload(sys.modules["mmcv.device.ipu"])
         return sorted(found)
     finally:

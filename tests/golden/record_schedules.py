@@ -126,9 +126,9 @@ def draw_optimizers(rng: random.Random) -> list[dict[str, Any]]:
 
 def draw(rng: random.Random, key: str, policy: str) -> dict[str, Any]:
     """Draw a case: a runner, the lengths, the optimizers and a hook."""
-    # mmcv: by_epoch=True never moves under IterBasedRunner, and warmup_by_epoch fails there.
+    # mmcv: by_epoch=True never moves under IterBasedRunner, and warmup_by_epoch fails under it.
     runners = [("EpochBasedRunner", False), ("IterBasedRunner", False)]
-    in_phases = policy in ("Cyclic", "OneCycle")  # these count iterations
+    in_phases = policy in ("Cyclic", "OneCycle")  # both count iterations
     if not in_phases:
         runners += [("EpochBasedRunner", True)] * 2
     runner, by_epoch = rng.choice(runners)

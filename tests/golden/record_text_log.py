@@ -30,7 +30,7 @@ class Case(NamedTuple):
     workflow: list[tuple[str, int]]
     loaders: list[int]  # batches in each
     logger: dict[str, Any]  # arguments of TextLoggerHook
-    lr: dict[str, float] = ONE  # of each optimizer by name; "" is a single one
+    lr: dict[str, float] = ONE  # of each optimizer by name; "" for a single optimizer
     max_norm: float | None = None  # of OptimizerHook's grad_clip
     meta: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None  # reported at the end of each epoch

@@ -19,7 +19,7 @@ def main(which: str, arguments: list[str]) -> None:
         import oracle  # noqa: F401
         from mmcv.parallel import MMDistributedDataParallel
 
-        MMDistributedDataParallel._use_replicated_tensor_module = False  # torch has it no more
+        MMDistributedDataParallel._use_replicated_tensor_module = False  # removed from torch
         with mock.patch("time.sleep"):
             runpy.run_path(arguments[0], run_name="__main__")
         return

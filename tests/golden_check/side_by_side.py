@@ -43,7 +43,7 @@ def assert_equal(ours: list[Any], theirs: list[Any]) -> None:
             assert our[key] == their[key], (where, key)
         for key in ("losses", "grad_norms"):
             assert [float(x) for x in our[key]] == [float(x) for x in their[key]], (where, key)
-        # real mmcv does not wrap a model that it is given bare
+        # real mmcv does not wrap a bare model
         theirs_named = {f"module.{k}": v for k, v in their["weights"].items()}
         assert our["weights"].keys() == theirs_named.keys(), where
         for name, value in our["weights"].items():

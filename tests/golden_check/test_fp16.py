@@ -91,7 +91,7 @@ def test_fp16_equal_to_mmcv_at_every_call(case: str, whose: str, tmp_path: Any) 
     ours = under_lightning(registry.build(dict(CASES[case])), tmp_path)
     assert_equal(ours, theirs)
     states = [(c["scaler"], d["scaler"]) for c, d in zip(ours, theirs, strict=True)]
-    assert all(our == their for our, their in states if their)  # before a step they have none
+    assert all(our == their for our, their in states if their)  # no state before the first step
     if case == "overflows":
         scales = [state["scale"] for _, state in states if state]
         assert scales[0] == 2.0**126  # the first step was skipped

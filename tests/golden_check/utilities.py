@@ -143,7 +143,7 @@ def ran(module: nn.Module) -> Any:
         last = output[-1] if isinstance(output, (tuple, list)) else output
         last.sum().backward()
         gradients = [p.grad for p in module.parameters()]
-        module.eval()  # which does not return mmcv's ResNet
+        module.eval()  # mmcv's ResNet.eval() returns None
         return [*found, shape, *map(plain, (output, x.grad, gradients, module(x * 1)))]
     return found
 

@@ -79,7 +79,7 @@ def train(hook: Any, names: set[str]) -> None:
     if error is not None:
         known = isinstance(error, KeyError) and "is not among" in said(error)
         known |= bool(names & USERS)
-        assert known or not begun.yes, said(error)  # a key that nobody logs is known later
+        assert known or not begun.yes, said(error)  # a key that is never logged is known only later
         assert any(one in said(error) for one in [*names, type(hook).__name__]), said(error)
 
 
@@ -112,7 +112,7 @@ def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
 
     missing: set[Any] = set()
     holds()
-    assert not any(map(importlib.util.find_spec, missing))  # a client that is not installed
+    assert not any(map(importlib.util.find_spec, missing))  # only missing clients
 
 
 def hostile(*_: Any, **__: Any) -> Any:
@@ -143,7 +143,7 @@ def test_an_argument_that_cannot_be_shown_is_refused_by_name(name: str) -> None:
     values += [torch.tensor(1), torch.zeros(2), np.zeros(2)]
     for argument, value in itertools.product(ARGUMENTS[name], values):
         error = refusal(name, {**CASES[name][0], argument: value})
-        # the argument is the client's, or one of a policy of the schedule
+        # an argument of the client or of the schedule's policy
         is_named = argument in said(error) or argument in ("init_kwargs", "end", "end_ratio")
         assert error is None or is_named, (argument, said(error))
         assert len(str(error)) < 2000

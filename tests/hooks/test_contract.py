@@ -65,8 +65,8 @@ def state(trainer: Any) -> list[list[float]]:
 
 def test_every_hook_is_here() -> None:
     ours = {n for n, c in HOOKS.module_dict.items() if c.__module__.startswith("lightning_hooks.")}
-    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # their services are
-    extra = {"HubCheckpointHook"} - set(CASES)  # where it is not installed
+    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # loggers of discontinued services
+    extra = {"HubCheckpointHook"} - set(CASES)  # without huggingface_hub
     assert ours - gone - extra == set(CASES)
 
 
@@ -78,7 +78,7 @@ def test_trains_and_resumes_as_if_it_had_not_ended(name: str, host: bool, tmp_pa
     hook = pickle.loads(pickle.dumps(build(name)))
     whole = fit(tmp_path, hook, host=host)
     assert whole.state.finished
-    if name not in TRACKERS:  # trackers only write; test_trackers.py resumes their runs
+    if name not in TRACKERS:  # trackers only write; test_trackers.py resumes tracked runs
         torch.manual_seed(1)
         resumed = fit(tmp_path, build(name), host=host, ckpt=tmp_path / "saved_1.ckpt")
         assert state(resumed) == state(whole)
@@ -99,7 +99,7 @@ def owns_one_thing(name: str) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in CASES if not owns_one_thing(name)])
 def test_two_coexist(name: str, tmp_path: Path) -> None:
-    # two equal hooks with a state are told apart by their place in an adapter
+    # an adapter distinguishes two equal stateful hooks by position
     host = bool(build(name).state_dict())
     trainer = fit(tmp_path, build(name), build(name), host=host, epochs=1)
     assert trainer.state.finished

@@ -27,14 +27,14 @@ from support.probes import Recorder
 from support.processes import read_ranks, run_job
 from support.training import TinyNormModule, make_loader, make_trainer
 
-# which hooks refuse a situation before the first iteration, and how
+# hooks that refuse a situation before the first iteration, with the message
 REFUSES = {
     ("PreciseBNHook", "manual"): "must not do here; give PreciseBNHook",
     ("GradientCumulativeOptimizerHook", "accumulation"): "the hook owns backward and step",
     ("GradientCumulativeFp16OptimizerHook", "accumulation"): "the hook owns backward and step",
     ("GradientCumulativeOptimizerHook", "manual"): "does backward and step itself",
     ("GradientCumulativeFp16OptimizerHook", "manual"): "does backward and step itself",
-    # one iteration is too short for their schedules
+    # one iteration is too short for the schedules
     ("CosineAnnealingCooldownLrUpdaterHook", "fast"): "must be less than the run's length",
     ("YOLOXLrUpdaterHook", "fast"): "leave none of 1",
     ("CyclicMomentumUpdaterHook", "fast"): "more than the run has",
@@ -104,7 +104,7 @@ def test_a_probe_survives_an_exception_in_each_point(point: str, tmp_path: Path)
     survives(Recorder(), point, True, tmp_path)
 
 
-# a run of one batch, by fast_dev_run, has room for one phase
+# a run of one batch, as by fast_dev_run, has room for one phase
 @pytest.mark.filterwarnings("ignore:Phases.*never comes")
 @pytest.mark.slow
 @hosted
@@ -137,7 +137,7 @@ def test_two_ranks_train_with_every_hook_and_stay_equal(how: str, tmp_path: Path
     assert all(run["batches"] == 4 for run in first.values())
 
 
-# -- what a fit leaves on the Trainer, the module, their parts and classes -------------------------
+# -- traces of a fit on the Trainer, the module and their classes ----------------------------------
 
 KINDS = ("LrUpdaterHook", "MomentumUpdaterHook", "OptimizerHook")
 """Kinds of which a Trainer has one hook."""
@@ -197,7 +197,7 @@ def house(folder: Path, end: str, *hooks: Any, **options: Any) -> House:
 STAYS = "|".join(
     (
         r"_strategy_flag\.save_checkpoint",  # averages are in files saved after the fit, too
-        "optim_progress|optim_step_progress",  # steps by hooks are counted as manual ones
+        "optim_progress|optim_step_progress",  # steps by hooks count as manual steps
         r"\.scaler\.",  # the user has given Fp16OptimizerHook the scale
         r"^copies.*\.training:",  # in the fit FreezeHook's parts are in eval mode
     )

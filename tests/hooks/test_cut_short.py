@@ -53,7 +53,7 @@ def patches_on(module: torch.nn.Module) -> list[str]:
 
 
 def fit_alone(tmp_path: Path, module: Any) -> dict[str, torch.Tensor]:
-    module.train()  # Lightning's failed validation leaves it in eval mode
+    module.train()  # Lightning's failed validation leaves the module in eval mode
     make_trainer(tmp_path, max_epochs=2).fit(module, make_loader(4), make_loader(2))
     return {name: value.clone() for name, value in module.state_dict().items()}
 

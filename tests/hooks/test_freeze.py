@@ -58,8 +58,8 @@ def test_parts_do_not_train(
     hook = FreezeHook(PARTS, **until)
     fit(tmp_path, hook, callbacks=[look], module=module, val=1, host=host, **limits)
     assert look.found == [(True, False)] * steps + [(False, True)] * (8 - steps)
-    assert len(module.given) == (2 if not until else 6)  # the optimizer has what trains later
-    # after the run all is as it was
+    assert len(module.given) == (2 if not until else 6)  # includes later trained parameters
+    # the run restores all flags
     assert all(parameter.requires_grad for parameter in module.parameters())
     assert all(part.training for part in module.modules())
 
@@ -91,7 +91,7 @@ def test_names_may_be_of_parameters_and_have_stars(tmp_path: Path) -> None:
             frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
             assert frozen == ["net.0.weight", "net.0.bias", "net.1.bias", "net.3.bias"]
             assert not module.net[0].training
-            assert module.net[1].training  # its bias alone is frozen
+            assert module.net[1].training  # only the bias is frozen
 
     hook = FreezeHook(["net.0", "net.*.bias"])
     fit(tmp_path, hook, callbacks=[Frozen()], module=Module, val=1)

@@ -12,7 +12,7 @@ import torch
 from support.jobs.fsdp import SHARDINGS
 from support.processes import run_job
 
-pytestmark = pytest.mark.slow  # FSDP2 is in test_sharded_averages.py too, where it is quick
+pytestmark = pytest.mark.slow  # test_sharded_averages.py has a quick test of FSDP2
 
 Found = list[dict[str, Any]]
 

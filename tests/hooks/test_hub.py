@@ -182,7 +182,7 @@ def test_a_slow_hub_gets_the_first_and_the_newest(hub: Hub, tmp_path: Path) -> N
             hub.gate.set()
 
         def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-            end = time.monotonic() + 5  # until the first file is on its way
+            end = time.monotonic() + 5  # until the first upload starts
             while trainer.current_epoch and not any("/large/" in one[1] for one in hub.requests):
                 assert time.monotonic() < end
                 time.sleep(0.01)
@@ -257,7 +257,7 @@ def test_a_wrong_token_is_two_lines_and_is_not_shown(
     assert len(said) == 2
     assert "401" in said[0]
     attempts = [path for _, path, _ in hub.requests if path == "/api/repos/create"]
-    assert len(attempts) <= 4  # one for each file, and one at the end
+    assert len(attempts) <= 4  # one per file, and one at the end
     assert TOKEN not in caplog.text
 
 

@@ -151,7 +151,7 @@ def test_odd_values_are_counted(dtype: torch.dtype) -> None:
 @pytest.mark.filterwarnings("error")
 def test_values_beyond_float32_are_counted_as_by_numpy() -> None:
     wide = torch.tensor([-1e300, 0.0, 5e299, 1e300, 1e300], dtype=torch.float64)
-    near = 1 + torch.arange(100, dtype=torch.float64) * 1e-12  # one number in float32
+    near = 1 + torch.arange(100, dtype=torch.float64) * 1e-12  # all equal in float32
     for values in (wide, near):
         (found,) = histograms_of({"w": values}).values()
         counts, edges = np.histogram(values.numpy(), CELLS)
@@ -358,7 +358,7 @@ def test_out_of_memory_names_the_largest_modules(
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         trainer.fit(Greedy(), make_loader())
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    # Adam: a weight and its two moments; Lightning has set the gradients to None
+    # Adam: a weight and two moments; Lightning has set the gradients to None
     assert line.startswith("out of memory in iteration 3; the largest modules: net.1.0 0.0 MiB, ")
     assert [*tmp_path.rglob("*.pickle")] == []
 

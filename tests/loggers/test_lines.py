@@ -119,7 +119,7 @@ def test_the_gradients_norm_under_accumulation(
     options = {"accumulate_grad_batches": 5, "module": Ramp()}
     optimizer = OptimizerHook({"max_norm": 1e9})
     fit(tmp_path, optimizer, log, hosted=hosted, by_epoch=by_epoch, **options)
-    # of the steps 1..5 it is 2 * 3, of 6..10 2 * 8, and so on
+    # for the steps 1..5 the mean is 2 * 3, for 6..10 2 * 8, and so on
     found = [(step, round(value, 4)) for step, value in log.of("train/grad_norm")]
     assert found == [(10, 11.0), (20, 31.0), (30, 51.0), (40, 71.0)]
 
@@ -388,7 +388,7 @@ def test_the_loss_and_the_same_tensor_logged_by_the_module_are_one_column(
     fit(tmp_path, *hooks, module=module, accumulate_grad_batches=accumulate, **how)
     first, second = (tags.keys() - {"learning_rate", "momentum"} for _, tags in log.lines)
     assert first == {"train/loss", "train/equal"}
-    assert second == {"train/loss", "train/equal", "train/task"}  # from here on it is another one
+    assert second == {"train/loss", "train/equal", "train/task"}  # from here on the loss differs
     assert not {"log", "training_step"} & vars(module).keys()  # nothing is left behind
 
 

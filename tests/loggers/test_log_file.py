@@ -51,7 +51,7 @@ def test_departure_a_resumed_run_goes_on_in_the_same_files_cut_back(whole: Path)
     run(whole, ckpt=whole / "epoch_1.pth")
     assert names(whole) == [f"{STAMP}.log", f"{STAMP}.log.json"]
     assert read_logs(whole) == wanted
-    run(whole, ckpt=whole / "epoch_2.pth")  # and what was resumed can be resumed
+    run(whole, ckpt=whole / "epoch_2.pth")  # a resumed run can be resumed again
     assert read_logs(whole) == wanted
 
 
@@ -130,7 +130,7 @@ def test_departure_a_timestamp_that_is_given_names_new_files(whole: Path) -> Non
     run(whole, ckpt=whole / "epoch_1.pth", attributes={"timestamp": "20300101_000001"})
     assert len(names(whole)) == 4
     assert (whole / f"{STAMP}.log.json").read_bytes() == before
-    assert (whole / "20300101_000001.log.json").read_text().startswith('{"')  # its meta
+    assert (whole / "20300101_000001.log.json").read_text().startswith('{"')  # the meta
 
 
 def test_a_file_that_was_changed_is_not_cut_back(

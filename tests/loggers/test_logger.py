@@ -132,7 +132,7 @@ def test_departure_every_logger_sees_an_evaluation(tmp_path: Path) -> None:
 def test_departure_a_run_does_not_change_the_reset_flag_of_the_next(tmp_path: Path) -> None:
     log = Log(interval=2)
     fit(tmp_path, log)
-    assert log.reset_flag  # it was the last
+    assert log.reset_flag  # the last logger
     fit(tmp_path, log, Log(interval=2))
     assert not log.reset_flag
     assert Log(reset_flag=True).reset_flag

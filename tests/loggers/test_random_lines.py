@@ -65,7 +65,7 @@ class Lines(LoggerHook):
 def expected(log: Lines, module: Recorded, batches: int, epochs: int) -> dict[int, dict[str, Any]]:
     """Return the expected training lines by iteration."""
     total, n = batches * epochs, log.interval
-    ends: dict[int, int] = {}  # the length of each window by its last iteration
+    ends: dict[int, int] = {}  # the length of each window by last iteration
     for t in range(1, total + 1):
         done = (t - 1) % batches + 1 if log.by_epoch else t
         last = done == batches if log.by_epoch else t == total

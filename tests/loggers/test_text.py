@@ -237,7 +237,7 @@ def test_an_ordinary_module_is_logged(tmp_path: Path) -> None:
     ]
     mean = sum(module.losses[2:4]) / 2
     assert lines[1]["loss"] == pytest.approx(mean, abs=6e-6)
-    assert all("train_loss" not in line for line in lines)  # it is the loss
+    assert all("train_loss" not in line for line in lines)  # equals the loss
     assert lines[2]["val_loss"] > 0
 
 
@@ -424,7 +424,7 @@ def test_departure_a_copy_that_fails_costs_one_warning_and_out_dir_stays(tmp_pat
     (tmp_path / "out").write_text("no folder")
     hook = TextLoggerHook(interval=4, out_dir=str(tmp_path / "out"), keep_local=False)
     console, lines = fit(tmp_path, hook, attributes={"timestamp": "now"})
-    assert [line["mode"] for line in lines] == ["train", "val"]  # they are still here
+    assert [line["mode"] for line in lines] == ["train", "val"]  # still in the log file
     (warning,) = [line for line in console if "could not all be copied" in line]
     assert str(tmp_path / "out" / "work") in warning
     assert hook.out_dir == str(tmp_path / "out")
@@ -469,7 +469,7 @@ def test_a_name_with_control_characters_forges_no_line(tmp_path: Path) -> None:
     console, _ = fit(tmp_path, Named(), TextLoggerHook(interval=4), meta={"exp_name": "e\nf"})
     (path,) = (tmp_path / "work").glob("*.log")
     text = path.read_text()
-    assert len(text.splitlines()) == len(console) == 4  # two of them name the experiment
+    assert len(text.splitlines()) == len(console) == 4  # two lines name the experiment
     assert r"a\n2030 - INFO - Epoch [9]\x1b[2J\x07\r: x\ny" in text
     assert not {"\x1b", "\a", "\r"} & {*text, *"".join(console)}
 

@@ -24,12 +24,12 @@ class Case(NamedTuple):
     name: str
     arguments: dict[str, Any]
     by_epoch: bool = True
-    steps: bool = False  # it does backward and step itself
+    steps: bool = False  # the hook runs backward and the optimizer step
     val: bool = False
     priority: Any = "NORMAL"
     in_trainer: bool = True  # also in a Trainer
     beside: tuple[Any, ...] = ()  # other hooks: (file or mmcv, class, arguments, priority)
-    logs: bool = False  # what the log buffer holds is compared, too
+    logs: bool = False  # whether to compare the log buffer too
 
 
 def evaluation(package: str, **arguments: Any) -> tuple[str, str, dict[str, Any], str]:
@@ -46,7 +46,7 @@ def evaluating(
     return Case(file, name, {"dataloader": EVAL, **arguments}, by_epoch, priority="LOW")
 
 
-# the arguments of hooks that several packages have
+# arguments of hooks shared by several packages
 YOLOX_RATE = dict(
     num_last_epochs=1,
     min_lr_ratio=0.05,

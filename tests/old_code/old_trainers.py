@@ -26,7 +26,7 @@ def install_packages() -> None:
     installed = SITE / "installed.txt"
     if installed.is_file() and installed.read_text() == wanted.read_text():
         return
-    # these have no wheels, and their builds import torch
+    # packages without wheels, whose builds import torch
     beside_torch = ["--no-build-isolation", "-r", str(TRAINERS / "built_beside_torch.txt")]
     for packages in (["-r", str(wanted)], beside_torch):
         options = ["-q", "--no-deps", "--upgrade", "--target", str(SITE), *packages]

@@ -144,7 +144,7 @@ class Noted:
 
     def log(self, row: dict[str, Any], step: Any = None, commit: Any = None) -> None:
         """Record numbers."""
-        untold = ("time", "data_time", "eval_iter_num")  # ours does not send them
+        untold = ("time", "data_time", "eval_iter_num")  # not sent by our loggers
         told = {k: v for k, v in row.items() if k.rpartition("/")[2] not in untold}
         CALLS.append(["log", step, told])
 

@@ -300,7 +300,7 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
     )
     known = {**HOOKS.module_dict}
     load(source, case.file)
-    HOOKS.module_dict.clear()  # packages have different hooks of one name
+    HOOKS.module_dict.clear()  # packages register different hooks under one name
     HOOKS.module_dict.update(known)
     notes: list[Any] = []
     as_dicts = case.file.startswith("openmixup") and case.name == "PreciseBNHook"
@@ -422,7 +422,7 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
 
 def main(which: str, source: Path, out: Path, only: list[str]) -> None:
     """Run every case, or some; an error is a result too."""
-    # six is not worth an installation: mmdet takes these two from it
+    # mmdet's only imports from six
     sys.modules["six.moves"] = moves = ModuleType("six.moves")
     moves.__dict__.update(map=map, zip=zip)
     sys.modules["six"] = ModuleType("six")

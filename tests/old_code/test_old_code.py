@@ -56,10 +56,10 @@ def check(case: str, results: dict[str, Any], *, in_trainer: bool) -> None:
     found = results[case]
     assert "error" not in found, found["error"]
     assert "error" not in want
-    if in_trainer:  # there a best file has one line, with the score and the file
+    if in_trainer:  # in a Trainer, one line has the score and the best file
         found["lines"], want["lines"] = _scores(found["lines"]), _scores(want["lines"])
     for ours, theirs in zip(found["notes"], want["notes"], strict=True):
-        if in_trainer:  # there a log buffer forgets an epoch with its last line, and no result
+        if in_trainer:  # in a Trainer, the log buffer drops an epoch after its last line
             ours.pop("log", None), theirs.pop("log", None)
         assert ours["at"] == theirs["at"]
         assert ours["lr"] == theirs["lr"]  # plain Python: to the last bit

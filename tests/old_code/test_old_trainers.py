@@ -44,7 +44,7 @@ needs_mmcv = pytest.mark.skipif(
 def test_a_project_trains_resumes_and_tests_as_under_mmcv(name: str) -> None:
     with skipped_without_pypi():
         install_packages()
-    theirs = run(name, "mmcv")  # the stand-in goes on from some of its files
+    theirs = run(name, "mmcv")  # the stand-in resumes from some of real mmcv's files
     assert differences(run(name, "standin"), theirs) == []
 
 

@@ -39,7 +39,7 @@ def test_paramwise_is_that_of_mmcvs_constructor(kind: str, case: int) -> None:
     model, rules = Model(BACKBONES[kind]), PARAMWISE[case]
     groups = param_groups(model, LR, DECAY, **rules)
     assert_close(by_name(model, groups), GOLDEN["paramwise"][kind][case], rel=1e-12)
-    assert len(groups) <= 6  # mmcv's has one for each parameter
+    assert len(groups) <= 6  # mmcv has a group for each parameter
 
 
 def test_layers_are_those_of_mmsegs_constructor() -> None:
@@ -47,7 +47,7 @@ def test_layers_are_those_of_mmsegs_constructor() -> None:
     options = {"layer_decay": LAYER_DECAY, "blocks": "backbone.layers.*", "flat_decay_mult": 0.0}
     groups = param_groups(model, LR, DECAY, embeddings=[], **options)
     assert_close(by_name(model, groups), GOLDEN["layer_decay"]["vit"], rel=1e-12)
-    assert len(groups) == 2 * 5  # of each layer those that decay and those that do not
+    assert len(groups) == 2 * 5  # in each layer, parameters with and without decay
 
 
 def test_stages_are_those_of_mmselfsups_constructor() -> None:

@@ -39,6 +39,6 @@ def importable_files() -> None:
     assert fvcore.origin is not None
     sys.meta_path[:0] = [
         Stubs(folder, ("detectron2", "mmdet", "composer")),
-        # installed without what their other files import
+        # installed without the imports of the other files
         Stubs(Path(fvcore.origin).parents[1], ("fvcore", "mmcls", "timm")),
     ]

@@ -71,7 +71,7 @@ def run(folder: Path, script: str, ends_in: int = 3600) -> str:
 )
 def test_a_slurm_job_calls_for_the_next(folder: Path, script: str, call: str) -> None:
     calls = folder.parent / "calls"
-    first = run(folder, script, ends_in=0)  # the time is over: it ends as soon as it can
+    first = run(folder, script, ends_in=0)  # the time limit is over, so the job ends at once
     assert "the training is done" not in first
     assert calls.read_text() == f"{call}\n", first
     assert (folder / "iter_2.pth").exists()

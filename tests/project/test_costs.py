@@ -161,7 +161,7 @@ def test_a_step_makes_as_many_calls_late_in_a_run_as_early(tmp_path: Path) -> No
 
 def test_memory_does_not_grow_with_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Objects left by log lines would grow with every line, other objects only once."""
-    caplog.set_level("ERROR", "lightning_hooks")  # pytest keeps what is logged
+    caplog.set_level("ERROR", "lightning_hooks")  # pytest stores logged messages
     looks = (50, 100, 200, 300)  # the first leaves objects itself
     lines = 100 // 10
     found: list[Counter[type]] = []
@@ -218,4 +218,4 @@ def test_importing_us_imports_only_us_file_locks_and_the_standard_library() -> N
     )
     printed = run_new(program).split()
     imported = {name.partition(".")[0] for name in printed} - {*sys.stdlib_module_names}
-    assert imported - {"filelock"} == {"lightning_hooks"}  # torch may have imported it
+    assert imported - {"filelock"} == {"lightning_hooks"}  # torch may have imported filelock

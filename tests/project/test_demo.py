@@ -53,7 +53,7 @@ def load(path: Path) -> dict[str, Any]:
     for state in checkpoint["callbacks"].values():
         state.pop("files", None)
     own_part = checkpoint["lightning_hooks"]
-    del own_part["text_logs"]  # their sizes and checksums: times are in them
+    del own_part["text_logs"]  # the sizes and checksums depend on times
     metrics = separated(own_part["metrics"][0][0])
     own_part["metrics"] = {k: v for k, v in metrics.items() if k not in TIMES}
     return checkpoint
@@ -90,7 +90,7 @@ def test_the_demo_learns_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"accuracy {last['accuracy']:.4f}" in told
     for name in ("curves.png", "epoch_3.pth", "epoch_4.pth", "epoch_5.pth", ".log.json"):
         assert name in told
-    # what the old hook measures is in the log beside what the native ones do
+    # the log has the old hook's values next to the native hooks' values
     train = [row for row in log if row["mode"] == "train"]
     assert len(train) == 5 * 45 // 9
     assert all({"lr", "loss", "accuracy", "weight_norm", "time"} <= row.keys() for row in train)

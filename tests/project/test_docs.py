@@ -30,7 +30,7 @@ PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "hoo
 def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    # all pages with their pictures: three minutes on a slow machine
+    # all pages with pictures: three minutes on a slow machine
     run_python(*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html", timeout=1200)
     assert list((tmp_path / "html" / "_images").glob("learning_rate*.png"))
     built = {
@@ -118,7 +118,7 @@ def test_every_public_class_and_function_has_its_place(monkeypatch: pytest.Monke
     told = set(re.findall(r"^\.\. auto(?:class|function):: lightning_hooks\.(\w+)$", text, re.M))
     told |= {*hooks}
     public = {name for name in lightning_hooks.__all__ if callable(getattr(lightning_hooks, name))}
-    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # they say so themselves
+    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # the errors of both name the replacement
     assert public - told == gone
 
 
@@ -168,7 +168,7 @@ def test_the_table_of_wishes_has_hooks_that_can_be_made() -> None:
     ours = [name for name in HOOKS.module_dict if name in lightning_hooks.__all__]
     names: dict[str, Any] = {name: getattr(lightning_hooks, name) for name in ours}
     made = 0
-    # with what the table leaves to its reader
+    # plus arguments that the table leaves to the reader
     names |= {"EvalHook": lightning_hooks.EvalHook, "fn": print, "dataloader": make_loader(1)}
     names |= {"logger": DummyLogger()}
     for code in re.findall(r"`(\w+Hook(?:\(.*?\))?)`", page):

@@ -27,7 +27,7 @@ RUN = [name for name, entry in ENTRIES.items() if not entry["needs"]]
 def test_every_hook_has_a_page() -> None:
     ours = {name for name in HOOKS.module_dict if name in lightning_hooks.__all__}
     bases = {"BaseEMAHook", "LrUpdaterHook", "MomentumUpdaterHook", "LoggerHook", "Hook"}
-    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # their errors say so
+    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # the errors of both name the replacement
     public = {name for name in lightning_hooks.__all__ if name.endswith("Hook")}
     assert (ours | public) - bases - gone == {*ENTRIES}
 

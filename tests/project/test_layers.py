@@ -16,7 +16,7 @@ from support.paths import ROOT
 PACKAGE = Path(lightning_hooks.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# From the ground up. A module belongs to the longest name here that its own begins with.
+# From the ground up. A module belongs to the longest listed prefix of its name.
 FLOORS = (
     ("utils",),
     ("_exports", "optim"),

@@ -148,7 +148,7 @@ def test_each_format_is_read_as_the_table_has_it(tmp_path: Path) -> None:
     for path in (lightning, mmcv):
         TinyModule().load_state_dict(torch.load(path)["state_dict"])
         resumes = ClosureHook("before_run", lambda r, path=path: r.resume(str(path)))
-        assert fit(None, resumes) == 2  # one epoch of the two is done
+        assert fit(None, resumes) == 2  # one of the two epochs is done
     TinyModule().load_state_dict(torch.load(weights))
     with pytest.raises(ValueError, match="load_checkpoint"):
         fit(None, ClosureHook("before_run", lambda r: r.resume("weights.pth")))

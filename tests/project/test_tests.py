@@ -17,7 +17,7 @@ FILES = [path for path in sorted(TESTS.rglob("test_*.py")) if "golden_check" not
 
 def test_test_files_have_names_of_their_own() -> None:
     names = [path.name for path in FILES]
-    assert sorted(set(names)) == sorted(names)  # pytest imports them by these
+    assert sorted(set(names)) == sorted(names)  # pytest imports test files by name
 
 
 def test_test_files_stand_in_folders_of_the_package() -> None:
@@ -44,5 +44,5 @@ def test_no_test_file_imports_another() -> None:
 
 def test_a_fork_starts_processes_as_a_new_interpreter_does() -> None:
     program = "import multiprocessing; print(multiprocessing.get_start_method())"
-    # else each loader with workers starts a fork server, whose workers survive a kill
+    # otherwise each loader with workers starts a fork server, whose workers survive a kill
     assert run_program(program).split() == [multiprocessing.get_start_method()]

@@ -69,7 +69,7 @@ def test_hooks_train_from_a_read_only_folder(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "lightning_hooks", site / "lightning_hooks", ignore=without)
     work.mkdir()
     before: list[str] = []
-    if os.geteuid() == 0:  # to whom nothing is read-only
+    if os.geteuid() == 0:  # root may write to read-only files
         before = ["setpriv", "--bounding-set", "-dac_override"]
     files = sorted(site.rglob("*"))
     for path in [site, *files]:

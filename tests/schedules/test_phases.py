@@ -59,7 +59,7 @@ def test_a_phase_starts_from_the_value_reached_or_the_base(second: Any, start: f
 
 def test_lengths_are_counts_or_shares_and_the_last_is_the_rest() -> None:
     def borders(*lengths: Any, epochs: int = 4, **options: Any) -> list[int]:
-        # each phase halves what the phase before has reached
+        # each phase halves the final value of the previous phase
         phases = [{"policy": "step", "step": 1000, "length": n} for n in lengths]
         hook = PhasesLrUpdaterHook(phases, **options)
         return schedules.ends_of_phases([phase.length for phase in hook.windows], epochs * 5)
@@ -195,7 +195,7 @@ def test_a_wrong_decay_is_refused(arguments: dict[str, Any]) -> None:
         rates(WSDLrUpdaterHook(decay=11))
 
 
-# -- shares and lengths of their own -----------------------------------------------------------
+# -- shares and custom lengths -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])

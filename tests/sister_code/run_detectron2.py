@@ -181,7 +181,7 @@ def trace(base: type, notes: list[Any], place: Place) -> Any:
                 {
                     "at": [point, self.trainer.iter, storage.iter],
                     "lr": [group["lr"] for group in place.sgd.param_groups],
-                    # without the count of batches, which precise BN leaves as it was with us
+                    # without BatchNorm's batch count, which our precise BN leaves unchanged
                     "weights": sum(v.double().abs().sum().item() for v in state if v.dim()),
                     "latest": {k: v for k, v in storage.latest().items() if k not in TIMES},
                     "smooth": {

@@ -40,10 +40,10 @@ def _lines(d2: Any, folder: Path) -> Any:
             for printer in printers[1:] if i < 5 else printers:
                 printer.write()
         storage.iter = 9
-        printers[2].write()  # the run of this one is over
+        printers[2].write()  # the run of this printer is over
     for name in LOGGERS:
         logging.getLogger(name).removeHandler(handler)
-    # before there are times, the last printer estimates its own
+    # without times, the last printer estimates the times
     return [line for line in seen if "eta" not in line or " time: " in line]
 
 

@@ -260,7 +260,7 @@ def hooks_of(case: Case) -> list[Any]:
     made = []
     for name, arguments in case.hooks:
         module, _, cls = name.partition(":")
-        if not cls:  # a file that registers what a hook of mmengine's takes
+        if not cls:  # a file that only registers classes for a hook
             import_module(module)
             continue
         made.append(getattr(import_module(module), cls)(**arguments))

@@ -37,7 +37,7 @@ def main(which: str, directory: Path, out: Path, only: list[str]) -> None:
     import run_portable
     import torch
 
-    os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # mmengine loads its own files the old way
+    os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # for MMEngine's loads
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
     libraries: Any = (run_mmengine, run_detectron2, run_fvcore, run_portable, run_events)

@@ -99,7 +99,7 @@ def make_importable(directory: Path) -> None:
     """Let the libraries be imported; of mmdet and detectron2 only single files are."""
     sys.path[:0] = [str(directory / "lib"), str(directory / "src")]
     sys.meta_path.insert(0, Stubs(directory / "src", STUBS))
-    for name in _GIVEN:  # what a package's own __init__ takes from its files
+    for name in _GIVEN:  # names that a package's __init__ imports from its files
         module, _, function = name.partition(":")
         package = import_module(module.rpartition(".")[0])
         setattr(package, function, getattr(import_module(module), function))

@@ -123,7 +123,7 @@ def test_checkpoints_go_to_pavi_and_come_back() -> None:
     from mmcv.runner.checkpoint import load_from_pavi
 
     model, copied = nn.Linear(1, 1), nn.Linear(1, 1)
-    for _ in range(2):  # into a model that is new, and into one that is there
+    for _ in range(2):  # into a new and into an existing model
         save_checkpoint(model, "pavi://mine/best.pth")
     load_checkpoint(copied, "pavi://mine/best.pth")
     assert torch.equal(copied.weight, model.weight)

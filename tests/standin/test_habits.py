@@ -79,7 +79,7 @@ def test_an_old_script_finds_what_was_dropped_and_a_line_names_each(tmp_path: Pa
         "inspect.getargspec is no longer there: a replacement of lightning_hooks takes its place"
     )
     for start in (
-        *([getargspec] if sys.version_info >= (3, 11) else []),  # 3.10 has it
+        *([getargspec] if sys.version_info >= (3, 11) else []),  # exists in 3.10
         "numpy.int is no longer there: int takes its place",
         "numpy.NAN is no longer there: nan takes its place",
         "numpy.sctypes is no longer there: a replacement of lightning_hooks takes its place",

@@ -84,7 +84,7 @@ def test_images_are_mmcvs_own(tmp_path: Path) -> None:
     path = str(tmp_path / "image.png")
     mmcv.imwrite(image, path)
     read = mmcv.imread(path, flag="color_ignore_orientation", channel_order="rgb")
-    assert np.array_equal(read, image)  # which this flag leaves as it is
+    assert np.array_equal(read, image)  # this flag leaves the image unchanged
     mean, std = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
     wanted = cv2.cvtColor(np.float32(image), cv2.COLOR_BGR2RGB)
     cv2.subtract(wanted, np.float64(mean.reshape(1, -1)), wanted)

@@ -67,7 +67,7 @@ def test_a_subclass_goes_on_with_wandbs_run_and_finishes_it_itself(tmp_path: Pat
             self.wandb.finish()
 
     run(Tables(init_kwargs={"project": "old"}, interval=2), tmp_path)
-    assert seen[1:] == [0.5, 0.5]  # what was logged before is there when log() has returned
+    assert seen[1:] == [0.5, 0.5]  # previously logged values are in the client when log() returns
     assert [*(tmp_path / "wandb").glob(f"offline-run-*-{seen[0]}")]
 
 

@@ -58,7 +58,7 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
     assert seen[:2] == pytest.approx([7.0, 6.8])
     assert len(seen) == left
     assert runner.iter == 2 + left
-    assert at_start == [inner_iter]  # mmcv's resume sets it where iterations are counted
+    assert at_start == [inner_iter]  # mmcv's resume sets inner_iter in runs by iteration
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
         ("[0,\n    1]", "EpochBasedRunner", 8),
         ("range(0, 1)", "EpochBasedRunner", 4),
         ("ids()", "EpochBasedRunner", 4),
-        ("range(0, 2)", "IterBasedRunner", 4),  # iterations are its unit, as in mmcv
+        ("range(0, 2)", "IterBasedRunner", 4),  # the unit is iterations, as in mmcv
     ],
 )
 def test_a_run_on_fewer_gpus_has_more_iterations_an_epoch(

@@ -20,7 +20,7 @@ from lightning_hooks.standin.name_table import MODULES, UNRECORDED
 from support.processes import run_program
 from support.standin import needs_lite
 
-# what the self-contained hook classes of a survey of 37 repositories import
+# imports of the self-contained hook classes in a survey of 37 repositories
 SURVEYED = """
 mmcv.runner: Hook HOOKS get_dist_info BaseRunner LrUpdaterHook OptimizerHook EpochBasedRunner
 mmcv.runner: EvalHook DistEvalHook IterBasedRunner load_state_dict load_checkpoint Runner

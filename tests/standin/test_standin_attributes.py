@@ -64,7 +64,7 @@ def train(hook: Any, work_dir: Path) -> list[list[float]]:
     runner.register_hook(hook)
     runner.register_hook(values, priority="LOWEST")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of schedules that say something odd on purpose
+        warnings.simplefilter("ignore")  # deliberately odd schedules warn
         runner.run([DataLoader(range(ITERATIONS // 2))], [("train", 1)])
     return values.seen
 

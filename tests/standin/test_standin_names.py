@@ -27,7 +27,7 @@ from support.standin import needs_lite
 NAMES = recorded("names")["cases"]
 SLOW = ("BuildExtension", "CppExtension", "CUDAExtension")  # torch's, and slow to import
 
-# what differs in public members and arguments, and why old code works nevertheless
+# differences in public members and arguments, and why old code works nevertheless
 DIFFERENT = {
     "BaseRunner.save_checkpoint": "the name of the file has EpochBasedRunner's default",
     "BaseRunner.train": "of the subclasses; mmcv's raises NotImplementedError",

@@ -369,7 +369,7 @@ def test_before_run_sees_the_loaders_that_a_script_has_set(tmp_path: Path) -> No
         data, hook = loaders(3), Seen()
         runner = make(kind, 2, tmp_path)
         runner.register_hook(hook)
-        runner.data_loader = data  # as easycv's own runner has them
+        runner.data_loader = data  # as in easycv's runner
         runner.run(data, [("train", 1)])
         assert hook.steps == 3
         assert runner.iter == (6 if kind == "EpochBasedRunner" else 2)

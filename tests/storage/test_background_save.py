@@ -58,14 +58,14 @@ def test_a_copy_is_the_object_as_it_was():
     value["plain"]["epoch"] = 4
     found = make()
     assert same({k: found[k] for k in expected}, expected)
-    # tensors of one storage still share it
+    # tensors of one storage still share the storage
     found["tied"][0][2] = 99
     assert found["tied"][1][0, 0] == 99
 
 
 def test_the_file_is_as_large_as_without_a_copy():
     value = example()
-    del value["sparse"]  # torch 2.15 warns of each that it loads
+    del value["sparse"]  # torch 2.15 warns of every loaded sparse tensor
     sizes = []
     for obj in (value, Snapshot().take(value)()):
         file = io.BytesIO()

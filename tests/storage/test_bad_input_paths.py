@@ -148,7 +148,7 @@ def test_runs_of_any_name_are_logged_in_the_work_directory(
     hook = kind(interval=1, by_epoch=False, timeout=60, **options)
     make_trainer(work, HookAdapter([hook]), max_steps=2).fit(Trains(), make_loader(2))
     status = hook.status()
-    left = [*work.glob("spool/*.jsonl")]  # of a name that the client refuses, nothing is lost
+    left = [*work.glob("spool/*.jsonl")]  # has the values with names refused by the client
     assert status["sent"] == status["logged"] > 0 or (not status["sent"] and left)
 
 

@@ -175,7 +175,7 @@ def test_a_wait_for_a_lock_is_told_once_and_can_be_cut(
     tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(locks, "PATIENCE", 0.05)
-    held = os.open(tmp_path, os.O_RDONLY)  # as `flock WORK_DIR python train.py` holds it
+    held = os.open(tmp_path, os.O_RDONLY)  # as `flock WORK_DIR python train.py` does
     fcntl.flock(held, fcntl.LOCK_EX)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()

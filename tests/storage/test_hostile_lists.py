@@ -89,7 +89,7 @@ def test_no_name_in_a_list_deletes_what_is_not_ours(
             size = 4
             crc = checksum(str(mine / name)) if crc32 == "right" else crc32 and "0" * 8
             if crc32 == "right" and "link" not in name:
-                crc = "12345678"  # else it is the file that is listed
+                crc = "12345678"  # otherwise the list would match the file
         table["files"].append({**real, "name": name, "size": size, "crc32": crc, "iter": 0})
     table["files"].append(real)
     listed.write_text(json.dumps(table))
@@ -145,7 +145,7 @@ def test_a_link_by_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) 
         options = {"enable_checkpointing": True, "max_epochs": epochs}
         trainer = make_trainer(tmp_path, CheckpointHook(interval=1), **options)
         trainer.fit(NoValidation(), make_loader(), ckpt_path=resumed)
-        (run,) = {entry.run for entry in manifest.read(str(tmp_path))}  # as the checkpoint has it
+        (run,) = {entry.run for entry in manifest.read(str(tmp_path))}  # the run in the checkpoint
         if resumed is None:
             os.symlink(victim, tmp_path / f"epoch_2.pth.{run}.{OWNER}.tmp")
     assert victim.read_text() == "mine"

@@ -104,7 +104,7 @@ def test_a_damaged_file_by_its_path_is_an_error_that_names_another(tmp_path, dam
     run(tmp_path, CheckpointHook(interval=1))
     damage(tmp_path / "epoch_3.pth")
     error = FileNotFoundError if damage is Path.unlink else DamagedCheckpointError
-    # the link points there too
+    # the link also points to the file
     for name in ("epoch_3.pth", "latest.pth"):
         with pytest.raises(error, match=f"{says}.*valid.*epoch_2.pth"):
             run(tmp_path, CheckpointHook(), ckpt_path=tmp_path / name)
@@ -182,13 +182,13 @@ def test_a_save_opens_the_list_once_and_writes_it_again_after_a_deletion(tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"2.pth", manifest.NAME}
 
 
-# -- whose files are deleted -------------------------------------------------------------------
+# -- owners of deleted files -------------------------------------------------------------------
 
 
 def test_another_run_in_the_directory_keeps_its_files(tmp_path):
     run(tmp_path, CheckpointHook(interval=1, filename_tmpl="a_{}.pth"), 2)
     run(tmp_path, CheckpointHook(interval=1, filename_tmpl="b_{}.pth", max_keep_ckpts=1), 3)
-    # the same names: what it has not overwritten stays
+    # the same names: files that are not overwritten stay
     run(tmp_path, CheckpointHook(interval=1, filename_tmpl="a_{}.pth", max_keep_ckpts=1), 1)
     assert {p.name for p in tmp_path.glob("*_*.pth")} == {"a_1.pth", "a_2.pth", "b_3.pth"}
 
@@ -293,7 +293,7 @@ def test_two_link_the_latest_at_once_and_touch_nothing_else(tmp_path):
         link.result()
     assert os.readlink(tmp_path / "latest.pth").startswith("epoch_")
     assert (tmp_path / "latest.pth.tmp").read_text() == "mine"
-    (tmp_path / "latest.pth.0123abcd.tmp").symlink_to("epoch_9.pth")  # a kill has left it
+    (tmp_path / "latest.pth.0123abcd.tmp").symlink_to("epoch_9.pth")  # left by a kill
     (tmp_path / "latest.pth.0123abce.tmp").write_text("mine")
     clean_up(str(tmp_path), "0123456789ab", "epoch_{}.pth", None, resumed_at=0)
     assert {path.name for path in tmp_path.glob("latest*")} == {
@@ -321,7 +321,7 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
         os.waitpid(pid, 0)
 
 
-# -- what a killed process leaves --------------------------------------------------------------
+# -- files left by a killed process ------------------------------------------------------------
 
 
 def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
@@ -329,7 +329,7 @@ def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
         pipe.send(0)
         time.sleep(60)
 
-    checkpoints.record = wait  # type: ignore[assignment]  # in this process only
+    checkpoints.record = wait  # type: ignore[assignment]  # only in this process
     target = checkpoints.Target(directory, "epoch_1.pth", run_id, "series")
     checkpoints.save({"meta": {}}, target)
 
@@ -452,7 +452,7 @@ def test_a_kill_before_a_file_gets_its_name_leaves_the_one_before_it(tmp_path: P
     listed = Manifest(str(tmp_path / manifest.NAME), (tmp_path / manifest.NAME).read_bytes())
     (last,) = listed.entries
     listed.entries.append(dataclasses.replace(last, crc32="00000000"))
-    listed.write()  # as a process does before it renames, and is killed
+    listed.write()  # as a process killed before the rename
     path = str(tmp_path / "epoch_2.pth")
     assert newest_valid(str(tmp_path)) == path
     keep_one = partial(superseded, limit=1)

@@ -155,7 +155,7 @@ def test_a_weight_that_is_no_tensor_is_named_by_file_and_key(
 
 def test_an_error_shows_the_beginning_of_a_value_without_end() -> None:
     value: list[Any] = ["ha"] * 10
-    for _ in range(30):  # 10 ** 31 texts, all of them references
+    for _ in range(30):  # 10 ** 31 references to one text
         value = [value] * 10
     with pytest.raises(DamagedCheckpointError, match=r"it must be a count, got \[\["):
         check_layout({"global_step": value})

@@ -58,6 +58,6 @@ def _size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     if name == "barrier":
         return 0
     if name.startswith("all_gather") or name.startswith("scatter"):
-        values = values[1:]  # after what receives
+        values = values[1:]  # skip the output list
     given = values[0]
     return given.nbytes if isinstance(given, torch.Tensor) else len(pickle.dumps(given))

@@ -61,7 +61,7 @@ class Reads(ExitStack):
 
         @functools.wraps(own)
         def note(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if getattr(self._inside, "a_read", False):  # one of torch's methods calls another
+            if getattr(self._inside, "a_read", False):  # a nested call of torch's methods
                 return own(tensor, *args, **kwargs)
             ours = sys._getframe(1).f_code.co_filename.startswith(PACKAGE)
             waits = threading.current_thread() is threading.main_thread()

@@ -100,7 +100,7 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
     warnings.resetwarnings()
     warnings.simplefilter("ignore")
     how, rest = arguments[0], arguments[1:]
-    sys.modules.pop("sitecustomize", None)  # the fork server's, as a distribution may bring one
+    sys.modules.pop("sitecustomize", None)  # the fork server's module, if a distribution brings one
     with contextlib.suppress(ModuleNotFoundError):  # as a new interpreter does
         importlib.import_module("sitecustomize")
     sys.path.insert(0, folder if how in ("-m", "-c") else os.path.dirname(os.path.abspath(how)))
@@ -116,4 +116,4 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
             sys.argv = arguments
             runpy.run_path(how, run_name="__main__")
     finally:
-        atexit._run_exitfuncs()  # a fork runs none when it ends
+        atexit._run_exitfuncs()  # a fork runs no exit functions

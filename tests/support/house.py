@@ -15,7 +15,7 @@ House = dict[str, dict[str, Any]]
 
 PLAIN = (int, float, str, bytes, type(None))
 OWNERS = ("lightning.", "torch.", "support.", "tests.", "test_")
-# paths and clocks; the losses; the values that hooks publish; the state of the training itself
+# paths and clocks, losses, values published by hooks, and the state of the training
 OTHERS = {"_default_root_dir", "dirpath", "_last_val_time", "losses", "_callback_metrics", "state"}
 
 
@@ -83,7 +83,7 @@ def changes(before: House, after: House) -> House:
         kind: {
             name: shown(value)
             for name, value in after[kind].items()
-            # Lightning itself wraps those of DataLoader
+            # Lightning wraps the methods of DataLoader
             if before[kind].get(name, after) is not value and not name.startswith("__")
         }
         for kind in before.keys() & after.keys()

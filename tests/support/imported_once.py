@@ -11,8 +11,8 @@ import support.training  # noqa: F401
 __all__: list[str] = []
 
 for name in dir(lightning_hooks):
-    getattr(lightning_hooks, name)  # imports its module
-for name in ("omegaconf", "s3fs"):  # Lightning asks for them in a fit, and imports what is there
+    getattr(lightning_hooks, name)  # imports the name's module
+for name in ("omegaconf", "s3fs"):  # Lightning imports both in a fit if installed
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
-gc.freeze()  # a fork's collections need not pass over all this
+gc.freeze()  # a fork's garbage collections skip all frozen objects

@@ -50,7 +50,7 @@ def shows_loss(base: Any) -> Any:
                     f"{loss:.4f}",
                     f"{loss}",
                     f"{loss.detach():.3e}",
-                    "%.3f" % loss,  # noqa: UP031  # as old files write it
+                    "%.3f" % loss,  # noqa: UP031  # as in old files
                     str(2 * loss),
                     str(loss),
                 ),

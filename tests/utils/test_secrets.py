@@ -162,7 +162,7 @@ def test_a_printed_config_of_the_stand_in_shows_no_secret() -> None:
     config = Config({"custom_hooks": [CONFIG], "uri": "http://me:1234@host/x"})
     shown = "{'custom_hooks': [{'type': 'Sends', 'api_token': '***'}], 'uri': 'http://***@host/x'}"
     assert repr(config) == str(config) == f"Config (path: None): {shown}"
-    assert "1234" in config.pretty_text  # the file that the config is written to is the user's
+    assert "1234" in config.pretty_text  # the user owns the file of the config
 
 
 @pytest.mark.usefixtures("forked_checks")

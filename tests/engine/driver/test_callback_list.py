@@ -223,7 +223,7 @@ def test_a_hook_put_in_front_of_all_callbacks_between_fits(tmp_path: Path) -> No
     trainer.fit(NoValidation(), make_loader(3))
     assert names(trainer) == ["Driver", "EMAHook", "first", "HookAdapter", "Hook"]
     assert ema.steps == 3
-    trainer.save_checkpoint(tmp_path / "after.ckpt")  # has the average, whose patch is in place
+    trainer.save_checkpoint(tmp_path / "after.ckpt")  # has the average, because the patch is active
     trainer.validate(TinyModule(), make_loader(1), verbose=False)
     assert names(trainer) == ["Driver", "EMAHook", "first", "HookAdapter", "Hook"]
 
@@ -318,8 +318,8 @@ class BreaksAgain(Breaks):
 def test_an_error_in_setup_that_nobody_cleans_up_leaves_the_next_fit_alone(tmp_path: Path) -> None:
     module, calls = TinyModule(), list[str]()
     trainer = make_trainer(tmp_path, Counts(calls), EMAHook(), BreaksAgain(), max_epochs=1)
-    trainer.callbacks.insert(0, trainer.callbacks.pop())  # its on_exception comes first
-    trainer.callbacks.insert(2, trainer.callbacks.pop(0))  # its setup after the first hook's
+    trainer.callbacks.insert(0, trainer.callbacks.pop())  # call its on_exception first
+    trainer.callbacks.insert(2, trainer.callbacks.pop(0))  # call its setup after the first hook's
     with pytest.raises(RuntimeError):
         trainer.validate(module, make_loader(2), verbose=False)
     trainer.fit(module, make_loader(2), make_loader(2))

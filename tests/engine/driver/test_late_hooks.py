@@ -19,7 +19,7 @@ from support.foreign_hooks import old
 from support.training import NoValidation, TinyModule, fit
 
 BATCHES, EPOCHS = 3, 3
-POINTS = {  # of registration, with the iterations that are left then
+POINTS = {  # point of registration: the remaining iterations
     "before_run": 9,
     "before_train_epoch": 9,
     "after_train_iter": 8,

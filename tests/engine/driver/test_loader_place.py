@@ -93,7 +93,7 @@ def test_each_rank_sees_the_same_samples_after_sigterm(whole: Path, tmp_path: Pa
     assert newest_valid(cut) == str(cut / "iter_7.pth")
     Job("loader_place", cut, kind, 0, 0).wait()
     assert steps(cut) == steps(whole)
-    for rank in (0, 1):  # whose random numbers are in no file of rank 0 alone
+    for rank in (0, 1):  # a file of rank 0 alone lacks the other rank's random state
         orders = [
             [int(x) for step in steps(folder, rank) for x in step[0]] for folder in (whole, cut)
         ]
@@ -315,7 +315,7 @@ def test_reloaded_loaders_are_those_of_the_whole_run(tmp_path: Path, every: int)
     for done in range(3, 15, 3):
         file = tmp_path / f"iter_{done}.pth"
         if every > 1 and (done // 3) % every:
-            continue  # the loader of the epoch before has drawn its data in another process
+            continue  # the previous epoch's loader drew its data in another process
         found, reloaded = run(file)
         assert found == inputs[done:]
         assert reloaded[-1] == epochs[-1]

@@ -25,7 +25,7 @@ from lightning_hooks import (
 from support.logs.text import read_logs
 from support.training import TinyNormModule, make_loader, make_trainer
 
-# of torchdata, which uses what torch has deprecated
+# torchdata uses deprecated parts of torch
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
@@ -98,7 +98,7 @@ def check_exact(tmp_path: Path, *hooks: Hook, by_epoch: bool, workers: int = 0) 
     rows, lines = read_logs(tmp_path / "a")
     assert len(rows) == len(lines) > 4
     for start in (6, 8, 10, 18):  # 6 and 18: a log's interval has begun; 10: an epoch is over
-        # the files of the whole run, as if it had been killed at its end
+        # the files of the whole run, as after a kill at the end
         part = run(tmp_path / "a", loader(), *hooks, by_epoch=by_epoch, ckpt=file(tmp_path, start))
         for key in ("state_dict", "current_model_state", "optimizer_states", "loops"):
             assert same(part[key], whole[key]), (start, key)
@@ -143,7 +143,7 @@ def test_a_run_cut_in_the_validation_of_an_epoch_goes_on_exactly(tmp_path: Path)
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
     def end(folder: Path, *hooks: Any, ckpt: Any = None) -> Any:
-        torch.manual_seed(0)  # of the shuffle, which the loader draws when it is made
+        torch.manual_seed(0)  # seed of the shuffle, drawn when the loader is created
         loader = stateful.StatefulDataLoader(make_loader(10).dataset, 2, shuffle=True)
         return run(folder, loader, *hooks, ckpt=ckpt)
 

@@ -95,7 +95,7 @@ def test_departure_memory_does_not_grow_with_the_run() -> None:
     assert len(buffer.val_history["loss"]) == len(buffer.n_history["loss"]) == 100_000
     assert buffer.val_history["loss"][0] == 30
     buffer.average(100_000)
-    buffer.average()  # of what is there
+    buffer.average()  # the average of the current values
     assert buffer.output["loss"] == 50_029.5
 
 

@@ -250,7 +250,7 @@ def test_a_value_logged_before_a_resume_stays_the_modules_own(tmp_path: Path) ->
 def test_a_whole_number_reaches_a_second_fit_of_the_trainer(tmp_path: Path) -> None:
     class Missed(Hook):
         def after_train_epoch(self, runner: Any) -> None:
-            runner.log_buffer.output["missed"] = 3  # Python keeps one object for a small int
+            runner.log_buffer.output["missed"] = 3  # Python has one object per small int
             runner.log_buffer.ready = True
 
     stop = EarlyStopping("missed", patience=9, check_on_train_epoch_end=True)

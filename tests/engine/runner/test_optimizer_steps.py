@@ -48,7 +48,7 @@ def test_a_step_that_only_calls_the_closure_is_none(kind: Any, tmp_path: Path) -
     trainer.fit(module, make_loader(9))
     assert trainer.global_step == 18
     assert module.steps == average.steps == 12
-    # the rate of the last iteration, after twelve of 18 steps, the last of them skipped
+    # the rate of the last iteration, after 12 of 18 steps; the last step is skipped
     last = trainer.optimizers[0].param_groups[0]["lr"]
     assert last == pytest.approx(0.1 * (1 - 12 / 18))
 

@@ -173,7 +173,7 @@ def test_loggers_get_the_loss_that_the_step_returned(by_scheduler: bool, tmp_pat
     else:
         trainer = make_trainer(tmp_path, values, accumulate_grad_batches=3, max_epochs=2)
     trainer.fit(module, make_loader(6), make_loader(1))
-    # Lightning divides it by the batches of a step, and there is a rounding in the way back
+    # Lightning divides the loss by the batches of a step; undoing the division rounds
     assert values.losses == pytest.approx(module.losses, rel=1.5e-7)
     assert len(values.losses) == 12
 
@@ -181,7 +181,7 @@ def test_loggers_get_the_loss_that_the_step_returned(by_scheduler: bool, tmp_pat
 def test_nothing_stands_before_the_step_where_there_are_only_loggers(tmp_path: Path) -> None:
     class Looks(TinyModule):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
-            # the first step shows under which names the module logs its loss
+            # the first step reveals the names of the logged loss
             assert batch_idx == 0 or "training_step" not in vars(self)
             return super().training_step(batch, batch_idx)
 

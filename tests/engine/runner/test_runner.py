@@ -545,7 +545,7 @@ def test_ckpt_path_of_a_file_of_mmcvs_layout_says_what_to_write(
         trainer.validate(TinyModule(), make_loader(), ckpt_path=path)
     assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
     again = TinyModule(seed=5)
-    again.load_state_dict(torch.load(path)["state_dict"])  # as the message writes it
+    again.load_state_dict(torch.load(path)["state_dict"])  # as the message suggests
     assert torch.equal(again.net.weight, module.net.weight)
     torch.save(module.net.state_dict(), path)
     with pytest.raises(KeyError, match=r"load_state_dict\(torch.load\('.*'\)\);"):
@@ -626,7 +626,7 @@ def test_a_model_that_a_hook_assigns_is_the_one_that_trains(owned: bool, tmp_pat
     hooks = [old(after_train_iter=replace), *([OptimizerHook()] if owned else [])]
     module = TrainStepModule(first, torch.optim.SGD(first.parameters(), lr=0.1))
     trainer = fit(tmp_path, *hooks, module=module, val=1, max_epochs=2)
-    assert (first.steps, second.steps) == (4 + 1, 4 + 2)  # one is the sanity check's
+    assert (first.steps, second.steps) == (4 + 1, 4 + 2)  # one more step by the sanity check
     assert trainer.global_step == 8
     assert not torch.equal(second.net.weight, before)
     assert seen[-1] == "Net"

@@ -177,7 +177,7 @@ def test_an_error_and_raw_leave_the_raw_weights(tmp_path: Path, after_fit: Any) 
     assert not equal(weights(module), hook.ema_state_dict())
 
 
-# -- where it begins ---------------------------------------------------------------------------
+# -- the start of the average ------------------------------------------------------------------
 
 
 class Pretrained(TinyModule):
@@ -240,7 +240,7 @@ def test_the_sanity_check_of_a_resumed_run_sees_the_average(tmp_path: Path, make
     assert equal(raw.weights, whole.weights)
 
 
-# -- what is not averaged ----------------------------------------------------------------------
+# -- parameters that are not averaged ----------------------------------------------------------
 
 
 class Frozen(TinyModule):
@@ -290,7 +290,7 @@ def test_unfrozen_parameters_are_averaged_from_what_they_are(tmp_path: Path) -> 
     assert not torch.equal(by_hand.average["net.0.weight"], Frozen().net[0].weight)
 
 
-# -- buffers from which torch computes a weight ------------------------------------------------
+# -- buffers used by torch to compute a weight -------------------------------------------------
 
 
 @pytest.mark.parametrize(

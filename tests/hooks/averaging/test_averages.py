@@ -217,8 +217,8 @@ def test_departure_steps_that_a_scaler_skips_do_not_count(tmp_path, fused):
     trainer = make_trainer(tmp_path, hook, Look(), plugins=[scaled], max_epochs=2)
     trainer.fit(module, make_loader())
     assert torch.equal(models[1], models[3])
-    assert trainer.global_step == 8  # Lightning counts them
-    # a fused optimizer skips on the device: its unchanged weights count once more
+    assert trainer.global_step == 8  # Lightning counts skipped steps too
+    # a fused optimizer skips on the device, so the unchanged weights count once more
     made = models if fused else models[:2] + models[4:]
     assert hook.steps == len(made)
     mean = torch.stack(made).mean(0)
@@ -517,7 +517,7 @@ class Poisoned(TinyNormModule):
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
-        if self.trainer.global_step == self.at:  # it is counted after this
+        if self.trainer.global_step == self.at:  # counted after the step
             with torch.no_grad():
                 for name, parameter in self.named_parameters():
                     if self.name in (None, name):
@@ -585,7 +585,7 @@ def test_what_slips_through_is_repaired_before_it_is_used():
         value[-1] = float("nan")  # nothing looks so far
         update(0.1)
         assert average.isnan().sum() == 1
-        value[:] = float("nan")  # the next step spreads it
+        value[:] = float("nan")  # the next step spreads the NaN
         update(0.1)
         assert left_out == 1
         value.fill_(5.0)
@@ -598,7 +598,7 @@ def test_what_slips_through_is_repaired_before_it_is_used():
 def test_a_buffer_that_stays_nan_does_not_stop_the_average(tmp_path, buffers):
     class Batch(TinyNormModule):
         def training_step(self, batch: Any, i: int) -> Any:
-            if self.trainer.global_step == 2:  # an input that no step is made of
+            if self.trainer.global_step == 2:  # an input of no step
                 self.net[1].running_mean[0] = float("nan")
             return super().training_step(batch, i)
 

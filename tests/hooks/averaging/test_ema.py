@@ -92,7 +92,7 @@ class GoldenCheck(Hook):
     [
         ("ema", {"momentum": 0.05, "warm_up": 0}),
         ("ema_warm_up", {"momentum": 0.2, "warm_up": 10}),
-        # mmcv's effective momentum is 0.05 ** 2; this is the per-step one that gives the same
+        # this momentum per step equals mmcv's effective momentum of 0.05 ** 2
         ("ema_interval_2", {"momentum": 1 - (1 - 0.05**2) ** 0.5, "warm_up": 0, "interval": 2}),
     ],
 )
@@ -168,7 +168,7 @@ def test_buffers_are_the_models_own(tmp_path):
     assert not torch.equal(state["net.0.weight"], module.net[0].weight)
 
 
-# -- when it is in the model -------------------------------------------------------------------
+# -- when the average is in the model ----------------------------------------------------------
 
 
 @hosted
@@ -239,7 +239,7 @@ def test_stand_alone_evaluation_sees_it_and_gives_the_raw_weights_back(tmp_path)
         assert equal(weights(module), raw)
     other = Module(seed=3)
     trainer.test(other, make_loader(1), verbose=False)
-    assert equal(other.seen, weights(other))  # another module is none of its business
+    assert equal(other.seen, weights(other))  # another module is not averaged
     trainer.fit_loop.max_epochs = 2
     trainer.fit(module, make_loader())  # inference mode has left no trace
     assert not equal(weights(module), raw)

@@ -78,7 +78,7 @@ def test_a_new_layer_and_a_replaced_one(
     for name, value in by_hand.average.items():
         torch.testing.assert_close(hook.ema_state_dict()[name], value)
         torch.testing.assert_close(module.validated[name], value)
-        assert not torch.equal(module.state_dict()[name], value)  # trained with the raw ones
+        assert not torch.equal(module.state_dict()[name], value)  # training uses the raw weights
     (line,) = [r.getMessage() for r in caplog.records if "also averages" in r.getMessage()]
     names = "net.weight, net.bias, extra.weight" if replaces else "extra.weight, extra.bias"
     assert line.startswith(f"EMAHook also averages the new {names}")

@@ -97,7 +97,7 @@ def test_the_average_is_validated_and_saved_with_its_own_statistics(
     module = Module()
     average.apply_to(module)
     assert is_precise(module)
-    # the model trains as it does without, with the moving averages that it has without
+    # training and moving averages are the same as without the hook
     fit(tmp_path, EMAHook(0.01), callbacks=[plain], **run)
     assert plain.validated == [False, False]
     assert same(look.trained, plain.trained)
@@ -120,7 +120,7 @@ def test_within_an_epoch_and_by_iteration(tmp_path: Path, host: bool, workers: i
         )
         assert look.validated == [precise] * 3  # the epoch has 5 batches
         trained.append(look.trained)
-        saved = torch.load(tmp_path / "iter_3.pth", weights_only=True)  # no validation was there
+        saved = torch.load(tmp_path / "iter_3.pth", weights_only=True)  # before a validation
         assert is_precise(loaded(saved["state_dict"])) is precise
         assert str(saved["current_model_state"]) == str(look.trained[2])
     assert same(*trained)
@@ -203,7 +203,7 @@ def test_a_resumed_run_validates_with_the_statistics_of_the_file(tmp_path: Path)
 
     def run(ckpt_path: Path | None = None) -> int:
         hooks, module = [EMAHook(0.1, precise_bn=6), CheckpointHook(2, by_epoch=False)], Noted()
-        every = {"accumulate_grad_batches": 2, "val_check_interval": 3}  # no step between them
+        every = {"accumulate_grad_batches": 2, "val_check_interval": 3}  # no step in between
         options = {"batches": DATA, "val": 1, "max_epochs": 1, "ckpt_path": ckpt_path}
         fit(tmp_path, *hooks, module=module, **options, **every)
         return module.forwards

@@ -124,7 +124,7 @@ def test_both_scores_are_those_of_a_run_of_each(tmp_path: Path, when: str) -> No
     assert raw.scores != average.scores
     assert both.validations == average.validations
     assert all(equal(a, b) for a, b in zip(both.weights, average.weights, strict=True))
-    assert {*module.seen} == {*alone.seen}  # the data and their noise
+    assert {*module.seen} == {*alone.seen}  # the data and the noise
     sanity = options.get("num_sanity_val_steps") != 0
     assert module.ends == 2 * alone.ends - sanity
 
@@ -188,7 +188,7 @@ def test_a_resumed_run_keeps_the_raw_scores_in_its_log(tmp_path: Path) -> None:
 def test_files_are_written_where_no_second_validation_is_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # as with a release of Lightning that lacks a private name
+    # a Lightning release without a private name
     monkeypatch.setattr(SecondValidation, "_patch", lambda *_: None)
     files = CheckpointHook(2, by_epoch=False, save_last=False)
     fit(tmp_path, EMAHook(validate="both"), files, val=1, batches=5, val_check_interval=2)

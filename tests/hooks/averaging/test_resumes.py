@@ -100,7 +100,7 @@ def test_other_arguments_leave_an_average_its_steps(tmp_path: Path, host: Any) -
 
     class Look(Callback):
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
-            if again.steps == 7:  # 6 models weigh 6 / 7 of it
+            if again.steps == 7:  # 6 models have a weight of 6 / 7
                 value = again.ema_state_dict()["net.0.weight"]
                 mean = torch.lerp(before["net.0.weight"], pl_module.net[0].weight, 1 / 7)
                 torch.testing.assert_close(value, mean)
@@ -131,7 +131,7 @@ def test_an_average_that_no_hook_takes_and_a_hook_that_finds_none_are_a_warning_
     plain, _ = train(tmp_path, epochs=3)
     train(tmp_path, EMAHook(momentum=0.3), Saves(tmp_path / "a", 2), epochs=2)
     raw, told = train(tmp_path, *host(IterTimerHook()), epochs=3, ckpt=tmp_path / "a")
-    assert equal(raw, plain)  # it went on with the raw weights
+    assert equal(raw, plain)  # the run resumed with the raw weights
     (warning,) = told
     assert warning.startswith("the checkpoint has the average of EMAHook(momentum=0.3,")
     assert "Give the Trainer EMAHook(momentum=0.3, " in warning

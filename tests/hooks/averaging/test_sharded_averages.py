@@ -65,7 +65,7 @@ def same(a: Any, b: Any) -> None:
 def test_is_the_average_of_a_run_in_one_process(found: Any, kind: str, part: str) -> None:
     one = seen(found["whole"][0], part)
     for rank in found[kind]:
-        # weights in training and validation, raw ones after it, both averages, counts of steps
+        # weights in training and validation, final raw weights, both averages, counts of steps
         torch.testing.assert_close(seen(rank, part), one, rtol=1e-6, atol=1e-9)
 
 
@@ -81,7 +81,7 @@ def test_validation_sees_the_average_and_training_the_raw_weights(found: Any, ki
         run = rank["fit"]
         assert equal(run["val"][-1], run["averages"][0])
         assert not equal(run["val"][-1], run["raw"])
-        # there is a validation after each batch, whose weights would show in the next one
+        # a validation after each batch, whose weights would show in the next batch
         losses = [sum(r["fit"]["losses"][i] for r in found[kind]) for i in range(6)]
         assert len(set(losses)) == len(run["train"]) == 6
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_has_whole_averages_and_raw_weights(
     torch.testing.assert_close(second, want, rtol=1e-6, atol=1e-9)
     if name.startswith("after"):
         same(second, found[kind][0]["fit"]["averages"][1])
-        same(file["current_model_state"], found[kind][0]["applied"])  # the module's, at that time
+        same(file["current_model_state"], found[kind][0]["applied"])  # the module's at the save
 
 
 def checkpoint_of_one(runs: dict[str, Path], name: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_evaluated_with_its_average(
     for rank in found[kind]:
         one = checkpoint_of_one(runs, name)  # of files written swapped, too
         torch.testing.assert_close(rank[name]["val"][-1], one["state_dict"], rtol=1e-6, atol=1e-9)
-        same(rank[name]["raw"], rank[name]["val"][-1])  # the module has what was validated
+        same(rank[name]["raw"], rank[name]["val"][-1])  # the module has the validated weights
         if name.startswith("after"):
             same(rank[name]["val"][-1], rank["fit"]["averages"][0])
 
@@ -163,7 +163,7 @@ def test_a_nan_on_one_rank_is_left_out_on_all(found: Any, kind: str) -> None:
     for rank in found[kind]:
         for average in rank["poisoned"]["averages"]:
             assert all(value.isfinite().all() for value in average.values())
-    assert found[kind][0]["poisoned"]["warned"] == 1  # of the average that is evaluated with
+    assert found[kind][0]["poisoned"]["warned"] == 1  # by the evaluated average
 
 
 @pytest.mark.parametrize("kind", ["whole", *KINDS])

@@ -409,7 +409,7 @@ def test_departure_num_samples_is_rounded_up_to_whole_batches(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("hook", "messages"),
     [
-        (PreciseBNHook(), []),  # 8192 samples, or all that there are
+        (PreciseBNHook(), []),  # 8192 samples, or all
         (
             PreciseBNHook(num_iters=9),
             [

@@ -103,7 +103,7 @@ def test_stop_ends_cleanly_and_leaves_no_file_with_a_bad_step(
     trainer.fit(module, loader(batches(10, {6: kind})))
     assert trainer.state.finished
     assert recorder.points[-1] == "after_run"
-    assert module.seen in (8, 9)  # the file after 9 batches, or the interval of 4: what came first
+    assert module.seen in (8, 9)  # the earlier of the file after 9 batches and the interval of 4
     assert (trainer.fit_loop.min_epochs, trainer.current_epoch) == (5, 1)
     wrong = "at iter 6 " if kind != GRADIENTS else "at iter 7 "  # the first with bad weights
     said = [r.message for r in caplog.records if r.levelno == logging.WARNING]
@@ -153,7 +153,7 @@ def test_stop_at_the_very_end_and_in_the_first_step(tmp_path: Path) -> None:
         module = norm_module(ADAM)
         before = {key: value.clone() for key, value in module.state_dict().items()}
         make_trainer(tmp_path, hook, CheckpointHook()).fit(module, loader(batches(4, {bad: LOSS})))
-        assert_equal(module.state_dict(), before)  # read once: the state is that before the run
+        assert_equal(module.state_dict(), before)  # read once: the state before the run
         assert_files_are_good(tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_restore_from_a_file_has_its_weights_optimizer_and_average(tmp_path: Pat
     weights, optimizer, average = look.state
     assert_equal(weights, saved["current_model_state"])
     assert_equal(optimizer, saved["optimizer_states"][0]["state"])
-    # the hook of the average has taken in the weights put back, at the end of this very batch
+    # the average has included the restored weights at the end of this batch
     parameters = dict(module.named_parameters())
     for key, value in saved["state_dict"].items():
         mean = torch.lerp(value, weights[key], 0.5) if key in parameters else value
@@ -262,7 +262,7 @@ def test_restore_puts_a_gradient_scaler_back(tmp_path: Path) -> None:
 def test_a_file_of_an_earlier_fit_is_not_gone_back_to(action: str, tmp_path: Path) -> None:
     hook, saver = CheckInvalidLossHook(interval=2, action=action), CheckpointHook(interval=1)
     make_trainer(tmp_path, hook, saver).fit(norm_module(), loader(batches(4)))
-    module = BadModule()  # whose weights have other names
+    module = BadModule()  # a module with other parameter names
     trainer = make_trainer(tmp_path / "other", hook, saver)
     trainer.fit(module, loader(batches(4, {1: LOSS})))
     assert trainer.state.finished
@@ -397,7 +397,7 @@ def test_weights_that_are_infinite_on_purpose_are_no_error(tmp_path: Path) -> No
 
 
 @BOTH
-@pytest.mark.filterwarnings("ignore:.*ckpt_path")  # Lightning's, of its callback
+@pytest.mark.filterwarnings("ignore:.*ckpt_path")  # Lightning's warning
 def test_a_file_written_because_of_another_error_is_good(action: str, tmp_path: Path) -> None:
     class Breaking(NormModule):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -413,7 +413,7 @@ def test_a_file_written_because_of_another_error_is_good(action: str, tmp_path: 
 
 
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.filterwarnings("ignore:.*ckpt_path")  # Lightning's, of its callback
+@pytest.mark.filterwarnings("ignore:.*ckpt_path")  # Lightning's warning
 def test_no_file_is_written_because_of_our_own_error(first: bool, tmp_path: Path) -> None:
     savers = [OnExceptionCheckpoint(tmp_path), ModelCheckpoint(tmp_path, save_on_exception=True)]
     savers[1].save_on_exception = True
@@ -427,7 +427,7 @@ def test_no_file_is_written_because_of_our_own_error(first: bool, tmp_path: Path
     with pytest.raises(InvalidLossError, match="at iter 1 "):
         trainer.fit(module, loader(batches(6, {1: INPUT})))
     assert not list(tmp_path.rglob("*.ckpt"))
-    trainer.save_checkpoint(tmp_path / "mine.ckpt")  # afterwards whoever wants it may have it
+    trainer.save_checkpoint(tmp_path / "mine.ckpt")  # a save after the error is allowed
     assert (tmp_path / "mine.ckpt").exists()
     assert "save_checkpoint" not in vars(trainer)
 
@@ -454,7 +454,7 @@ def test_a_good_run_is_as_without_the_hook_also_resumed(
     hook = CheckInvalidLossHook(interval=2, action=action)
     assert_equal(fit(hook), whole)
     assert_equal(fit(pickle.loads(pickle.dumps(hook)), ckpt=tmp_path / "epoch_1.pth"), whole)
-    assert_equal(fit(hook, CheckInvalidLossHook(interval=3, action=action)), whole)  # two of them
+    assert_equal(fit(hook, CheckInvalidLossHook(interval=3, action=action)), whole)  # two hooks
 
 
 @BOTH

@@ -253,7 +253,7 @@ def test_another_error_is_not_hidden_by_a_checkpoint_saved_after_it(tmp_path: Pa
     trainer = make_trainer(tmp_path, hook, SaveOnException())
     with pytest.raises(KeyError, match="mine"):
         trainer.fit(Breaking(1), make_loader(4))
-    # and the next fit is not blamed for this one
+    # the next fit does not report the error of this fit
     make_trainer(tmp_path, hook).fit(Spoiled(-1), make_loader(4))
 
 
@@ -297,7 +297,7 @@ def test_registered_and_pickled_with_mmdets_default() -> None:
 
 
 def test_departure_an_error_of_both_kinds_and_a_priority_before_those_that_save() -> None:
-    assert issubclass(InvalidLossError, AssertionError)  # what mmdet raises
+    assert issubclass(InvalidLossError, AssertionError)  # as raised by mmdet
     assert issubclass(InvalidLossError, FloatingPointError)
     table = HookAdapter([{"type": "CheckInvalidLossHook"}]).get_hook_info()
     assert "(ABOVE_NORMAL) CheckInvalidLossHook" in table

@@ -217,7 +217,7 @@ def test_beside_a_gradient_scaler_which_judges_gradients(fused: bool, tmp_path: 
     hook = CheckInvalidLossHook(action="skip", interval=2)
     (one, scale), (other, _) = fit(made, hook), fit(without(made, 1, 3))
     torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)  # the scale is another
-    assert scale < 1024  # it has seen the gradients of one of them
+    assert scale < 1024  # the scaler has seen bad gradients once
     (state, _), scale = fit(batches(4, {2: GRADIENTS}), hook)
     assert scale == 512
     assert all(torch.isfinite(value).all() for value in state.values())
@@ -358,7 +358,7 @@ def test_reads_of_the_device(
 
     hook = CheckInvalidLossHook(interval=4, action="skip")
     # weights before the run, 3 intervals, the epoch's averages for Lightning's callbacks, weights
-    # at its end, and perhaps one in each of 12 steps
+    # once at the end, and at most once in each of 12 steps
     assert count(hook) - count() == 1 + 3 + 1 + 1 + 12 * per_step
 
 

@@ -71,7 +71,7 @@ def test_by_value_is_what_torch_does(limit: float) -> None:
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
 def test_adaptively_is_the_papers_formula(scale: float) -> None:
     ours, plain = with_gradients(scale), with_gradients(scale)
-    ours[0].data[1] = plain[0].data[1] = 0.0  # a row that would never learn without eps
+    ours[0].data[1] = plain[0].data[1] = 0.0  # without eps, this row would never learn
     found = KINDS["adaptive"](ours, clip_factor=0.02, eps=1e-3)
     clipped = 0
     for parameter, before in zip(ours, plain, strict=True):
@@ -384,7 +384,7 @@ def test_flattened_gradients_are_not_clipped_by_group(ranks: list[Any]) -> None:
 
 
 def test_gradients_of_deepspeed_are_left_to_it() -> None:
-    strategy = DeepSpeedStrategy.__new__(DeepSpeedStrategy)  # the package is not needed for it
+    strategy = DeepSpeedStrategy.__new__(DeepSpeedStrategy)  # no DeepSpeed package needed
     trainer: Any = SimpleNamespace(strategy=strategy, gradient_clip_val=None, precision_plugin=None)
     with pytest.raises(ValueError, match="does not reach the gradients of DeepSpeed"):
         OptimizerHook({"max_norm": 1.0}).on_fit_start(trainer, TinyModule())

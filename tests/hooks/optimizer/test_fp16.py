@@ -77,7 +77,7 @@ class Scales(Hook):
     [
         (512.0, [512.0] * 4),
         (512, [512.0] * 4),
-        ("dynamic", [32768.0] * 4),  # 65536, with which the first gradients are infinite
+        ("dynamic", [32768.0] * 4),  # the initial 65536 makes the first gradients infinite
         (GROWING, [16.0, 32.0, 32.0, 64.0]),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_train_step_module_in_16_mixed_leaves_it_to_the_trainer(tmp_path: Path
     assert trainer.global_step == 4
 
 
-# -- with its own ------------------------------------------------------------------------------
+# -- with the hook's scaler --------------------------------------------------------------------
 
 
 def by_hand(loss_scale: float, epochs: int = 2) -> nn.Module:
@@ -238,7 +238,7 @@ def test_departure_a_static_scale_is_the_one_given_another_that_of_the_file(
     saved = torch.load(file, weights_only=True)["meta"]["fp16"]["loss_scaler"]
     assert saved["scale"] == 64.0
     assert first + fit(2, file)[1] == whole == [16.0, 32, 32, 64, 64, 128, 128, 256]
-    # departure: a static scale is the one given, from the first step on
+    # departure: a static scale is the given scale from the first step on
     assert fit(2, file, loss_scale=4.0)[1] == [4.0] * 4
 
 
@@ -288,7 +288,7 @@ def test_an_old_subclass_has_its_own_scaler_with_any_module(tmp_path: Path) -> N
         make_trainer(tmp_path, Old(), plugins=[mixed()]).fit(TinyModule(), make_loader(2))
 
 
-# -- which precision ---------------------------------------------------------------------------
+# -- precision ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hook", [Fp16OptimizerHook(), GradientCumulativeFp16OptimizerHook(2)])

@@ -110,7 +110,7 @@ def test_equal_to_mmcv(tmp_path: Path, kind: str, name: str) -> None:
     trainer.fit(TrainStepModule(model, job.make_optimizer(model)), train, val)
 
     expected = [[*row[:4], *row[5:]] for row in case["rows"]]
-    if name == "together":  # its EMA, tested elsewhere, is seen by validation only
+    if name == "together":  # only validation sees the EMA, tested in another file
         expected = [row for row in expected if "train" in row[0]]
         rows.rows = [row for row in rows.rows if "train" in row[0]]
         del rows.weights[:], case["weights"][:]
@@ -175,7 +175,7 @@ def test_beside_lightning_it_clips_what_lightning_would(tmp_path: Path, accumula
     history = norms(make_trainer(tmp_path, OptimizerHook(CLIP), **kwargs), ours, make_loader(5))
     make_trainer(tmp_path, gradient_clip_val=0.1, **kwargs).fit(theirs, make_loader(5))
     assert torch.equal(ours.net.weight, theirs.net.weight)
-    assert len(history["grad_norm"]) == {1: 10, 2: 6, 3: 4}[accumulate]  # one for each step
+    assert len(history["grad_norm"]) == {1: 10, 2: 6, 3: 4}[accumulate]  # one norm per step
     assert min(history["grad_norm"]) > 0.1  # before clipping
     if accumulate == 1:
         assert list(history) == ["loss", "train_loss", "grad_norm"]  # in mmcv's order
@@ -355,10 +355,10 @@ def test_by_epoch_the_rest_of_each_is_divided_by_its_own_number_unlike_lightning
     adapter = HookAdapter(half, owns_backward=True)
     make_trainer(tmp_path, adapter, max_epochs=2).fit(fp16, make_loader(5))
     make_trainer(tmp_path, accumulate_grad_batches=3, max_epochs=2).fit(lightnings, make_loader(5))
-    # steps on 3 and on 2 iterations of each epoch, whose gradients are all 1
+    # steps on 3 and on 2 iterations of each epoch, with gradients of 1
     assert ours.moved == fp16.moved == pytest.approx([1, 1, 1, 1])
     assert lightnings.moved == pytest.approx([1, 2 / 3, 1, 2 / 3])
-    # it is training on batches that are larger
+    # equals training on larger batches
     parts = Plain()
     hook = GradientCumulativeOptimizerHook(3, by_epoch=True)
     make_trainer(tmp_path, hook, max_epochs=2).fit(parts, make_loader(5, 2))

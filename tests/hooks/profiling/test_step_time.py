@@ -142,7 +142,7 @@ def test_sleeps_are_found_where_they_were_slept(tmp_path: Path, capsys: Any) -> 
     shown = capsys.readouterr().out
     assert "25 iterations in" in shown
     assert "Slow (2)" in shown
-    assert "max s" not in shown  # there is one rank
+    assert "max s" not in shown  # a single rank
 
 
 def test_what_hooks_own_is_split_too(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_the_gpus_time_is_that_of_the_work_queued_and_nothing_waits() -> None:
     gpu = GpuClock(stream.event)
     watch = Stopwatch(("data", ""), gpu, clock=lambda: stream.now)
     for _ in range(3):
-        stream.now += 1.0  # the host waits for data, and the GPU is done before it
+        stream.now += 1.0  # the host waits for data longer than the GPU works
         watch.enter(("forward", ""))
         stream.queue(5.0)
         stream.now += 0.1
@@ -316,7 +316,7 @@ def test_the_gpus_time_is_that_of_the_work_queued_and_nothing_waits() -> None:
         gpu.collect()
         assert stream.synchronized == 0
     gpu.collect(wait=True)
-    # the first wait was the GPU's too; the others were hidden behind its queue
+    # the GPU waited only in the first wait; its queue hid the others
     assert gpu.seconds == pytest.approx({"data": 1.0, "forward": 15.0, "backward": 30.0})
     assert watch.seconds[("forward", "")] == pytest.approx(0.3)
     assert stream.synchronized == 1

@@ -168,7 +168,7 @@ def test_a_resume_reads_one_file_once_and_a_line_says_where_it_goes_on(tmp_path,
     restored = [text for text in caplog.messages if text.startswith("Restoring states")]
     assert restored == [f"Restoring states from the checkpoint path at {path}"]
     found = [text for text in caplog.messages if text.startswith('ckpt_path="last"')]
-    assert found == [f'ckpt_path="last" is {path}'] * hosted  # no hook that did not write it
+    assert found == [f'ckpt_path="last" is {path}'] * hosted  # only the hook that wrote the file
     (first,) = [text for text in caplog.messages if "called in this order" in text]
     assert first.endswith(f"; goes on after 2 epochs and 8 iterations; files in {tmp_path}")
 

@@ -97,7 +97,7 @@ def test_an_error_of_a_rank_ends_all_and_names_the_rank(tmp_path: Path) -> None:
     run_job("background_shards", tmp_path, "fsdp2", "breaks", 1, "write_data", "full")
     errors = [[rank["error"], *rank["notes"]] for rank in read_ranks(tmp_path)]
     assert len(errors) == 2
-    # on a busy machine the process of a rank may end before the other one has its answer
+    # on a busy machine a rank may exit before the other rank gets its answer
     said = [line for lines in errors for line in lines]
     assert any("rank 1: OSError: [Errno 28] No space left on device" in line for line in said)
     assert any("epoch_2.pth was written in the background" in line for line in said)

@@ -118,7 +118,7 @@ def test_after_the_fit_the_module_has_the_best_weights(tmp_path, host, average, 
     best_weights = weights_of(tmp_path / "best_acc_epoch_2.pth")
     same(module.state_dict(), best_weights)
     trainer.validate(module, make_loader(1), verbose=False)
-    same(module.state_dict(), best_weights)  # and no average is in its place
+    same(module.state_dict(), best_weights)  # not an average
 
 
 def test_an_error_leaves_the_weights_as_they_are(tmp_path):
@@ -180,7 +180,7 @@ def test_an_average_that_leaves_the_module_refuses_load_at_end(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "keep", "kept"),
     [
-        ([0.5, 0.5, 0.5], 1, [1]),  # of equal ones the earlier
+        ([0.5, 0.5, 0.5], 1, [1]),  # of equal scores the earlier
         ([0.5, 0.5, 0.5], 2, [1, 2]),
         ([0.1, 0.5, 0.5], 2, [2, 3]),
         ([nan, nan, nan], 1, []),
@@ -284,7 +284,7 @@ def test_resumed_with_more_files_to_keep_the_deleted_are_forgotten(tmp_path):
 def test_a_new_run_in_the_directory_leaves_the_others_files(tmp_path):
     fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.5]), max_epochs=1)
     fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.1, 0.2, 0.3]), max_epochs=3)
-    assert best(tmp_path) == ["best_acc_epoch_3.pth"]  # the first was overwritten, then its own
+    assert best(tmp_path) == ["best_acc_epoch_3.pth"]  # overwritten, then replaced
     (tmp_path / "best_acc_epoch_4.pth").write_text("mine")
     fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.1, 0.2]), max_epochs=2)
     assert best(tmp_path) == [f"best_acc_epoch_{n}.pth" for n in (2, 3, 4)]
@@ -449,7 +449,7 @@ class StepScores(TinyModule):
     ],
 )
 def test_validations_within_an_epoch_are_compared(tmp_path, make, by_epoch, host, every):
-    batches = 5 if every == 2 else 4  # 5: none of them ends the epoch
+    batches = 5 if every == 2 else 4  # with 5, no validation ends the epoch
     module = StepScores(0.125, 0.5, 0.875, 0.25)
     hook = make(save_best="acc", by_epoch=by_epoch)
     trainer = fit_validated(

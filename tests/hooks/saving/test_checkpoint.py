@@ -87,7 +87,7 @@ def run(tmp_path: Path, hook: Any, epochs: int = 3, host: Any = direct, **kwargs
     return trainer
 
 
-# -- which files -------------------------------------------------------------------------------
+# -- files written and kept --------------------------------------------------------------------
 
 
 @both
@@ -516,7 +516,7 @@ def test_a_kill_in_the_middle_of_a_save_leaves_whole_files_only(tmp_path):
         child.kill()
         child.join()
     assert half, "never seen in the middle of a save"
-    assert half[0].exists()  # it was the middle
+    assert half[0].exists()  # the process was killed in the middle of the save
     files = list(tmp_path.glob("epoch_*.pth"))
     assert 2 <= len(files) <= 3
     for path in files:
@@ -678,7 +678,7 @@ def test_training_goes_on_and_the_next_save_waits(tmp_path):
             seen.append((runner.epoch, writing, file_names(tmp_path)))
 
     fit(tmp_path, hook_of(max_keep_ckpts=1), Looks(), max_epochs=4)
-    # nothing is deleted before its successor is there
+    # a file is deleted only after its successor is complete
     assert [(epoch, writing) for epoch, writing, _ in seen[1:]] == [(1, True), (2, True), (3, True)]
     assert [files for *_, files in seen] == [set(), set(), {"epoch_1.pth"}, {"epoch_2.pth"}]
     assert file_names(tmp_path) == {"epoch_4.pth"}  # the end of the fit waits
@@ -757,7 +757,7 @@ def test_the_best_is_written_beside_the_training_too(tmp_path, kind, keep):
     hook = kind(**arguments) if kind is BestCheckpointHook else kind(None, **arguments)
     trainer = make_trainer(tmp_path, HookAdapter([hook, Looks()]), max_epochs=4)
     trainer.fit(Counted(), make_loader(), make_loader(1))
-    # nothing is deleted before its successor is there
+    # a file is deleted only after its successor is complete
     files = [{f"best_epoch_epoch_{n}.pth" for n in which} for which in ([], [1], [2], [4])]
     if keep == 2:
         files = [

@@ -178,7 +178,7 @@ def test_what_ends_a_run_writes_a_file_to_go_on_from(
     options: dict[str, Any] = {"module": NoValidation, "max_epochs": 3, "batches": 4}
     with pytest.raises(BaseException):  # noqa: B017, PT011  # Lightning exits with a status
         fit(tmp_path, hook(), ClosureHook("before_train_iter", stop), **options)
-    done = 6 if how == "SIGTERM" else 5  # Lightning finishes the batch before it ends
+    done = 6 if how == "SIGTERM" else 5  # Lightning finishes the current batch
     path = str(tmp_path / f"iter_{done}.pth")
     assert newest_valid(tmp_path) == path
     (line,) = [m for m in caplog.messages if "to go on" in m]
@@ -694,7 +694,7 @@ def test_a_file_written_anew_has_the_metrics_of_its_epoch(tmp_path: Path) -> Non
     assert train("b", ckpt_path="last") == whole
 
 
-# -- from when on, and with what ---------------------------------------------------------------
+# -- the start and the contents of saves -------------------------------------------------------
 
 
 @pytest.mark.parametrize(

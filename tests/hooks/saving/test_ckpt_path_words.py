@@ -240,7 +240,7 @@ def test_a_resume_reads_its_file_at_most_twice(
         trainer.fit(Wide(), make_loader(2), ckpt_path=ckpt_path)
 
     fit(1)
-    fit(2, "last")  # code that is imported late is there by now
+    fit(2, "last")  # triggers all lazy imports
     file = tmp_path / "epoch_2.pth"
     size, before = file.stat().st_size, bytes_read()
     fit(2, "last" if by_word else file)

@@ -45,7 +45,7 @@ def damage(part: Path) -> bytes:
     return contents
 
 
-@pytest.mark.filterwarnings("ignore:Detected an existing checkpoint")  # the damaged one
+@pytest.mark.filterwarnings("ignore:Detected an existing checkpoint")  # the damaged checkpoint
 def test_last_passes_over_a_directory_with_a_damaged_part(tmp_path: Path) -> None:
     first, second = (tmp_path / f"epoch_{n}.pth" for n in (1, 2))
     train(tmp_path, 2, CheckpointHook(interval=1), CheckpointHook(interval=2))

@@ -158,7 +158,7 @@ def test_dynamic_intervals_are_mmdets(tmp_path: Path) -> None:
     assert [step + 1 for _, step in hook.seen] == [4, 6, 7, 8]
 
 
-# -- what is evaluated and reported ------------------------------------------------------------
+# -- evaluations and reports -------------------------------------------------------------------
 
 
 class Model(nn.Module):
@@ -324,7 +324,7 @@ def test_without_what_it_needs_it_answers_with_the_line_to_write(
         kind(**arguments)
     best, own = re.findall(rf"write ({kind.__name__}\(.*?\)) .* or (.*\)) to", str(raised.value))[0]
     names = {kind.__name__: kind, "loader": make_loader(1), "torchmetrics": torchmetrics}
-    for by_epoch in (True, False):  # what it says to write works, bare and in an adapter
+    for by_epoch in (True, False):  # the suggested code works, bare and in an adapter
         hooks = [eval(line, names) for line in (best, own)]
         run = training.fit if by_epoch else partial(fit, by_epoch=False)
         run(tmp_path, *hooks, module=Callable, val=1, max_epochs=1)
@@ -358,7 +358,7 @@ def test_the_trainers_own_validation(tmp_path: Path) -> None:
             (0.2, 4, "; removed best_val_loss_epoch_2.pth"),
         )
     ]
-    # and it is logged once
+    # logged once
     assert len([line for line in said if line.startswith("Epoch(val)")]) == 4
     trainer.validate(Worse(), make_loader(1), verbose=False)
     assert best_files(tmp_path) == ["best_val_loss_epoch_4.pth"]
@@ -494,7 +494,7 @@ def test_best_is_what_mmcv_calls_best(name: str, tmp_path: Path) -> None:
     epochs = 4 if want["by_epoch"] else 2
     trainer = fit(tmp_path, hook, max_epochs=epochs, attributes={"logger": logger})
     assert best_files(tmp_path) == want["files"]
-    saved, best = want["said"][::2], want["said"][1::2]  # two lines of mmcv's are one
+    saved, best = want["said"][::2], want["said"][1::2]  # one of our lines replaces two of mmcv's
     lines = [f"{b[:-1]}: saved {s.split()[-1][:-1]}" for s, b in zip(saved, best, strict=True)]
     assert [line.partition(";")[0] for line in said if line.startswith("Best ")] == lines
     path = tmp_path / want["best_ckpt"]
@@ -595,14 +595,14 @@ def test_a_run_goes_on_from_the_best_file_bit_for_bit(tmp_path: Path) -> None:
     assert again == weights
     assert best_files(tmp_path / "b") == ["best_acc_epoch_4.pth"]  # 0.6 was not; 0.7's is gone
     assert load(tmp_path / "b" / "best_acc_epoch_4.pth")["meta"]["hook_msgs"]["best_score"] == 0.9
-    # by iteration: at the end of an epoch, and within one
+    # by iteration: at the end of an epoch and within an epoch
     weights = run("c", *[0.1, 0.2, 0.9, 0.4, 0.5, 0.1], hook=False, max_epochs=2)[1]
     path = tmp_path / "c" / "best_acc_iter_3.pth"
     assert run("c", *[0.4] * 3, hook=False, seed=1, max_epochs=2, ckpt_path=path)[1] == weights
     run("d", *[0.1, 0.2, 0.3, 0.4, 0.5, 0.1], hook=False, max_epochs=2)
     path = tmp_path / "d" / "best_acc_iter_5.pth"
     assert load(path)["global_step"] == 5
-    run("d", 0.4, hook=False, seed=1, max_epochs=2, ckpt_path=path)  # one more iteration
+    run("d", 0.4, hook=False, seed=1, max_epochs=2, ckpt_path=path)  # an additional iteration
     assert best_files(tmp_path / "d") == ["best_acc_iter_5.pth"]
 
 
@@ -646,7 +646,7 @@ def test_departure_a_run_that_mmcv_began_is_gone_on_with_and_its_file_stays(
     fit(tmp_path, scored(0.7, 0.75, save_best="acc"), meta=meta, max_epochs=2)
     assert best_files(tmp_path) == ["best_acc_epoch_9.pth"]
     fit(tmp_path, scored(0.7, 0.9, save_best="acc"), meta=meta, max_epochs=2)
-    # it is not in our manifest
+    # not in our manifest
     assert best_files(tmp_path) == ["best_acc_epoch_2.pth", "best_acc_epoch_9.pth"]
 
 
@@ -701,7 +701,7 @@ def test_lightnings_own_idea_of_the_best_is_warned_of(direct: bool, tmp_path: Pa
     with pytest.warns(UserWarning, match=r"default ModelCheckpoint.*best_ckpt_path"):
         fit(tmp_path, hook, host=not direct, max_epochs=2, enable_checkpointing=True)
     assert str(hook.best_ckpt_path).endswith("best_acc_epoch_1.pth")
-    own = ModelCheckpoint(tmp_path / "own", monitor="train_loss")  # the user knows whose best it is
+    own = ModelCheckpoint(tmp_path / "own", monitor="train_loss")  # the user knows its origin
     silent = scored(0.9, save_best="acc"), own
     fit(tmp_path / "b", *silent, host=False, max_epochs=1, enable_checkpointing=True)
 

@@ -80,7 +80,7 @@ def test_before_there_is_a_file_it_is_the_modules(tmp_path: Path) -> None:
             val=VAL,
             max_epochs=2,
         )
-    assert found == [True] * 4 + [False] * 4  # in the second epoch there is the first one's file
+    assert found == [True] * 4 + [False] * 4  # the second epoch exports the first epoch's file
     assert equal(exported(best, tmp_path), trainer.lightning_module.state_dict())
 
 

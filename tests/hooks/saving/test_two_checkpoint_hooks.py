@@ -73,7 +73,7 @@ def test_a_clock_set_back_does_not_change_the_order(
     iterations = [entry.iter for entry in manifest.read(str(tmp_path))]
     assert iterations == [3, 4, 6, 8]
     assert newest_valid(tmp_path) == str((tmp_path / "latest.pth").resolve())
-    # a run that goes on from an older file does not take the later files for newer ones
+    # a run resumed from an older file does not treat the later files as newer
     again = {"module": NoValidation, "max_steps": 6, "max_epochs": -1}
     hook = CheckpointHook(interval=6, by_epoch=False, filename_tmpl="again_{}.pth")
     fit(tmp_path, hook, ckpt_path=str(tmp_path / "epoch_1.pth"), **again)

@@ -60,7 +60,7 @@ def of(*steps: int, total: int) -> list[float]:
     return [1 - step / total for step in steps]
 
 
-# -- who steps when ----------------------------------------------------------------------------
+# -- steps by Lightning, hooks and modules -----------------------------------------------------
 
 
 def test_batches_of_one_step_share_a_rate_and_the_last_of_an_epoch_steps(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_steps_of_a_hook_that_steps_at_every_epochs_end(
 @pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_steps": 10}])
 def test_steps_of_a_hook_go_across_epochs(tmp_path: Path, limit: dict[str, int]) -> None:
     cumulative = GradientCumulativeOptimizerHook(cumulative_iters=4)
-    options = {"by_epoch": "max_epochs" in limit}  # counted in iterations, max_steps are these
+    options = {"by_epoch": "max_epochs" in limit}  # counted in iterations, max_steps are iterations
     found = rates(tmp_path, line(), cumulative, adapter=options, **limit)
     assert found == of(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, total=3)
 
@@ -161,7 +161,7 @@ def test_a_module_that_steps_by_itself_needs_max_steps(tmp_path: Path) -> None:
         rates(tmp_path, line(), module=Manual(), max_epochs=1)
     found = rates(tmp_path, line(), module=Manual(), batches=6, max_steps=3)
     assert found == of(0, 0, 1, 1, 2, 2, total=3)
-    step = StepLrUpdaterHook(step=[2], by_epoch=False, by_step=True)  # which needs no length
+    step = StepLrUpdaterHook(step=[2], by_epoch=False, by_step=True)  # needs no length
     found = rates(tmp_path, step, module=Manual(), batches=6)
     assert found == [1, 1, 1, 1, 0.1, 0.1]
 

@@ -91,6 +91,6 @@ def test_steps_of_several_batches(tmp_path: Path) -> None:
 def test_iterations_of_a_number_of_steps(tmp_path: Path) -> None:
     """The run has five steps of three batches or of the remainder of an epoch."""
     found = rates(tmp_path, line(), accumulate_grad_batches=3, max_epochs=-1, max_steps=5)
-    # an epoch of 2 batches has 1 step, one of 4 has 2
+    # an epoch of 2 batches has 1 step, an epoch of 4 batches has 2
     ends = [10] * 2 + [2 + 8] * 4 + [6 + 6] * 6
     assert found == pytest.approx([1 - i / end for i, end in enumerate(ends)])

@@ -100,7 +100,7 @@ class SaveAndStop(Callback):
             trainer.should_stop = True
 
 
-# said of every resume inside an epoch; here the data do not matter
+# a warning of every resume within an epoch; here the data do not matter
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch")
 @pytest.mark.parametrize("by_epoch", [True, False])
 @pytest.mark.parametrize("stop_after", [2, 4, 5, 7, 10])
@@ -115,7 +115,7 @@ def test_right_after_a_resume_also_inside_an_epoch(
     whole, rest = ValueRecorder(), ValueRecorder()
     make_trainer(tmp_path, hook(), whole, max_epochs=4).fit(groups(1.0, 0.5), make_loader(5))
     path = tmp_path / "stopped.ckpt"
-    # max_epochs is raised by the resume: what counts is the new one
+    # the resume raises max_epochs; the new value counts
     first = make_trainer(tmp_path, hook(), SaveAndStop(path, stop_after), max_epochs=2)
     first.fit(groups(1.0, 0.5), make_loader(5))
     second = make_trainer(tmp_path, hook(), rest, max_epochs=4)

@@ -17,7 +17,7 @@ YOLOX: dict[str, Any] = {
     "warmup": "exp",
     "warmup_ratio": 1.0,
 }
-# 15 iterations in epochs of 5: the cosine goes from 1 to 0.1 in 5, without its first point
+# 15 iterations in epochs of 5: the cosine goes from 1 to 0.1 in 5, without the first point
 COSINE = [0.914058, 0.689058, 0.410942, 0.185942]
 
 

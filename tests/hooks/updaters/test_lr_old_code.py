@@ -111,7 +111,7 @@ def test_a_rate_changed_by_hand_is_set_anew(tmp_path: Path) -> None:
         rates(tmp_path, Halving(), (At(2, change), 1), (At(3, change), "LOWEST"))
         == [
             *HALVES[:3],  # changed before the hook comes
-            7.0,  # changed after it
+            7.0,  # changed afterward
             *HALVES[4:],
         ]
     )
@@ -207,7 +207,7 @@ def test_an_old_before_run_without_super(tmp_path: Path) -> None:
     assert found == [0.5] * 6
 
 
-# -- what Lightning sets on a callback ---------------------------------------------------------
+# -- attributes set by Lightning on a callback -------------------------------------------------
 
 
 def test_a_log_of_the_hooks_own_is_kept_also_with_its_own_setattr(tmp_path: Path) -> None:

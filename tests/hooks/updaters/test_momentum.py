@@ -125,7 +125,7 @@ class SaveAndStop(Callback):
             trainer.should_stop = True
 
 
-# said of every resume inside an epoch; here the data do not matter
+# a warning of every resume within an epoch; here the data do not matter
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch")
 @pytest.mark.parametrize("stop_after", [3, 5, 8])
 @pytest.mark.parametrize(

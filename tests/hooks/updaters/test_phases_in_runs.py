@@ -138,7 +138,7 @@ def test_a_decay_on_demand_ends_the_run_and_is_resumed(tmp_path: Path) -> None:
     hook, whole = wsd(), Values()
     trainer = make_trainer(tmp_path, hook, Ask(hook, 4), whole, SaveAll(tmp_path), max_epochs=10)
     trainer.fit(Module(), make_loader(5))
-    # asked in the fourth iteration, whose number is 3
+    # requested in the fourth iteration, number 3
     assert whole.seen == [1, 1, 1, 1, 0.75, 0.5, 0.25]
     for done in range(1, 7):
         rest = Values()

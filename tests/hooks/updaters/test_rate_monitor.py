@@ -85,5 +85,5 @@ def test_at_the_start_of_an_epoch_a_rate_by_iteration_is_still_the_one_before(
     assert rates == pytest.approx([used[0], used[3], used[7]])
     warming = FixedLrUpdaterHook(warmup="linear", warmup_iters=4)
     rates, used, _ = logged(tmp_path / "warm", warming, LearningRateMonitor("epoch"))
-    assert rates[0] == pytest.approx(used[-1])  # the regular one
+    assert rates[0] == pytest.approx(used[-1])  # the regular rate
     assert used[0] < rates[0]

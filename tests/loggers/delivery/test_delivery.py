@@ -92,7 +92,7 @@ def test_the_torn_last_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
         Path(spool.path).write_bytes(whole[:-cut])
         records = StoredSpool(spool.path)
         assert [record.seq for record in records] == [0, 1, 2, 3]
-        assert records.failed  # it says nothing of its end
+        assert records.failed  # the spool has no record of the end
 
 
 def test_what_is_acknowledged_is_not_the_rest(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_on_a_full_disk_records_wait_in_memory(tmp_path: Path) -> None:
     os.unlink(spool.path)
     assert spool._file is not None
     spool._file.close()
-    with open("/dev/full", "wb", buffering=0) as spool._file:  # the device that is always full
+    with open("/dev/full", "wb", buffering=0) as spool._file:  # a device that is always full
         for i in range(2, 5):
             spool.append(float(i), i, scalars={"loss": 0.1})
     assert isinstance(spool.error, OSError)
@@ -180,7 +180,7 @@ def test_errors_that_pass_cost_nothing_but_time(
     fit(tmp_path, hook)
     assert [record.seq for record in hook.kept.records] == [0, 1, 2, 3, 4]
     (warning,) = told(caplog)
-    shown = "ConnectionError: http://host/x was reset"  # one line, without the password
+    shown = "ConnectionError: http://host/x was reset"  # a single line, without the password
     assert f"kept cannot be written to ({shown}); training goes on" in warning
     assert any("kept is there again" in text for text in told(caplog, "INFO"))
     assert spools(tmp_path) == []
@@ -217,7 +217,7 @@ def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
     later = Kept()
     assert replay(str(path), to=later) == 5
     assert [record.seq for record in later.records] == [0, 1, 2, 3, 4]
-    if trouble is not hang:  # which takes the rest with it
+    if trouble is not hang:  # a hang also blocks the rest
         assert [record.seq for record in StoredSpool(str(path), rest=True)] == [2, 3, 4]
 
 
@@ -267,7 +267,7 @@ def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
     killed, seen = threading.Event(), threading.Event()
 
     def kill(writer: Kept) -> None:
-        if writer.calls == 21:  # the process ends here
+        if writer.calls == 21:  # simulates the end of the process
             seen.set()
             killed.wait(10)
 
@@ -284,7 +284,7 @@ def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
     assert (taken, [record.seq for record in rest]) == ([*range(20)], [*range(16, 30)])
 
 
-# what such a backend does with a second one: the table of docs/families/writers.md
+# docs/families/writers.md lists the behavior of each backend for a repeated record
 LEAVES_OUT = {"mlflow", "visdom", "dvclive"}
 
 
@@ -344,7 +344,7 @@ def test_a_run_tells_of_what_earlier_ones_have_left(
     fit(tmp_path, KeepHook(lambda: Kept(hopeless)))
     (path,) = spools(tmp_path)
     going_on = Spool(str(tmp_path / "work" / "spool" / "other.jsonl"), {"writer": "kept"})
-    going_on.append(0.0, 1, scalars={"loss": 0.1})  # of a run that has not ended
+    going_on.append(0.0, 1, scalars={"loss": 0.1})  # of a run in progress
     caplog.clear()
     fit(tmp_path, KeepHook())
     (warning,) = told(caplog)
@@ -519,7 +519,7 @@ def test_a_session_left_open_by_an_error_is_closed_later(tmp_path: Path) -> None
         def on_train_batch_end(self, *given: Any) -> None:
             raise ValueError("bad")
 
-        def on_exception(self, *given: Any) -> None:  # Lightning calls no callback after it
+        def on_exception(self, *given: Any) -> None:  # Lightning calls no later callback
             raise ValueError("worse")
 
     hook = KeepHook()
@@ -534,12 +534,12 @@ def test_a_session_left_open_by_an_error_is_closed_later(tmp_path: Path) -> None
 
 
 def test_there_is_no_thread_before_the_run_nor_after_it(tmp_path: Path) -> None:
-    before = threading.enumerate()  # other tests have left some that hang
+    before = threading.enumerate()  # other tests leave hanging threads
     hook = pickle.loads(pickle.dumps(KeepHook()))
     assert threading.enumerate() == before
     fit(tmp_path, hook)
     assert threading.enumerate() == before
-    del hook.kept  # ours: it has noted its thread
+    del hook.kept  # the stub holds a reference to its thread
     pickle.loads(pickle.dumps(hook))
 
 
@@ -610,7 +610,7 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
         pytest.importorskip(package)
     work = tmp_path / "work"
     work.mkdir()
-    (work / "tf_logs").write_text("no folder")  # so that all stays in the spool
+    (work / "tf_logs").write_text("no folder")  # keeps all records in the spool
     command = ["replay", "--to", "tensorboard", "--dir", str(work / "tf_logs")]
     job, lines = started(BUSY, work)
     try:
@@ -621,7 +621,7 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"lightning-hooks: BlockingIOError: {path} is in use: its run goes")
         copy = Kept()
-        assert replay(str(path), to=copy) >= 9  # a copy of it may go elsewhere
+        assert replay(str(path), to=copy) >= 9  # a copy may be sent to another place
         assert path.exists()
     finally:
         job.kill()
@@ -689,7 +689,7 @@ print("sent", [record.seq for record in hook.kept.records], flush=True)
 
 
 def test_a_full_disk_costs_one_warning_and_no_record(tmp_path: Path) -> None:
-    job, lines = started(FULL, tmp_path)  # a process of its own: the limit is of all its threads
+    job, lines = started(FULL, tmp_path)  # a separate process, because the limit is for all threads
     printed = lines.read()
     lines.close()
     assert forks.wait([job], 60) == [0], printed
@@ -711,7 +711,7 @@ def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
     assert len(StoredSpool(str(path))) == 5
 
 
-# -- what is sent ------------------------------------------------------------------------------
+# -- sent records ------------------------------------------------------------------------------
 
 
 class Pictures(Hook):
@@ -903,7 +903,7 @@ def test_a_figure_may_be_made_while_a_client_imports_ipython(
 
     (tmp_path / "IPython.py").write_text("import time\ntime.sleep(1)\nversion_info = 9, 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "IPython", None)  # what was there comes back, or nothing
+    monkeypatch.setitem(sys.modules, "IPython", None)  # monkeypatch restores the entry afterward
     del sys.modules["IPython"]
     monkeypatch.setattr(Kept, "imports_ipython", True)
 

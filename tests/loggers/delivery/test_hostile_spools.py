@@ -145,7 +145,7 @@ def test_a_spool_with_damaged_lines_is_sent_and_kept(
     assert replay(str(path), "kept") == 4
     assert [record.step for record in kept.records] == [0, 1, 3, 4]
     assert path.exists()
-    assert unsent_in(path.parent) == {}  # there is nothing more to send
+    assert unsent_in(path.parent) == {}  # no unsent records
     path.unlink()
     path = spool_of(tmp_path)
     assert replay(str(path), "kept") == 5
@@ -202,7 +202,7 @@ def test_counting_what_is_left_reads_no_record(
     assert not read
 
 
-# -- who can read them ----------------------------------------------------------------------
+# -- file permissions -----------------------------------------------------------------------
 
 
 def test_only_the_user_can_read_a_spool(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_link_in_the_place_of_an_upload_deletes_nothing(tmp_path: Path, by: st
     mine.parent.mkdir()
     mine.write_text("mine")
     folder = tmp_path / "spool"
-    writer = "tensorboard" if by == "replay" else "kept"  # which takes no checkpoints
+    writer = "tensorboard" if by == "replay" else "kept"  # a backend without checkpoints
     spool = Spool(str(folder / "old.jsonl"), {**HEAD, "writer": writer})
     upload = Upload(str(folder / "upload_abcdefgh" / mine.name))
     spool.append(1.0, 99, scalars={"loss": 1.0}, checkpoints={mine.name: upload})
@@ -291,7 +291,7 @@ def test_a_full_disk_leaves_no_half_of_an_acknowledgement(
         with pytest.raises(OSError, match="No space"):
             write_ack(str(path), 0, None)
     assert not Path(f"{path}.ack.tmp").exists()
-    assert count_records(str(path), rest=True) == 0  # the one before holds
+    assert count_records(str(path), rest=True) == 0  # the previous acknowledgement holds
 
 
 def test_a_replay_to_a_server_that_is_dead_is_one_line(

@@ -102,7 +102,7 @@ def left_by_a_kill(work: Path) -> Path:
     """Kill a run before TensorBoard receives any record; return the spool."""
     pytest.importorskip("tensorboard")
     work.mkdir()
-    (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
+    (work / "tf_logs").write_text("no folder")  # prevents any delivery
     with killed(work, "TensorboardLoggerHook", "validation 2") as spool:
         assert spool is not None
     (work / "tf_logs").unlink()
@@ -126,7 +126,7 @@ def test_a_run_that_is_over_sends_what_a_kill_has_left(tmp_path: Path) -> None:
 def test_a_spool_in_use_by_another_process_is_named(tmp_path: Path) -> None:
     work = tmp_path / "work"
     spool = left_by_a_kill(work)
-    with exclusive(str(spool)):  # as a program does that the killed process has started
+    with exclusive(str(spool)):  # as a child process of the killed process does
         said = train(work, "TensorboardLoggerHook")
     assert f"another process uses {spool}, so that the 6 records" in said
     command = f"lightning-hooks replay {spool} --to tensorboard"
@@ -257,7 +257,7 @@ def test_the_command_sends_what_a_killed_run_has_left(tmp_path: Path) -> None:
     with killed(work, "WandbLoggerHook", "validation 1") as spool:
         assert spool is not None
         run = read_head(str(spool))[0]["run"]
-    for file in work.glob("*.pth"):  # so that nothing is resumed
+    for file in work.glob("*.pth"):  # prevents a resume
         file.unlink()
     run_as_told(train(work, "WandbLoggerHook"), work)
     assert {step: [*row] for step, row in rows_of_wandb(work, run).items()} == WHOLE

@@ -266,7 +266,7 @@ def test_a_hanging_server_costs_no_step_and_is_replayed(
     (warning,) = [each for each in warnings_in(caplog) if "lightning-hooks replay" in each]
     assert "mlflow has taken" in warning
     (path,) = work.glob("spool/*.jsonl")
-    (work / "epoch_2.pth").unlink()  # it waits beside the spool
+    (work / "epoch_2.pth").unlink()  # a copy waits next to the spool
     assert path.exists()
     replay_as_told(caplog)
     assert in_mlflow(work)[0] == {"epoch_2.pth"}

@@ -69,7 +69,7 @@ def copies() -> set[str]:
     children = " ".join(p.read_text() for p in Path("/proc/self/task").glob("*/children")).split()
     own, found = Path("/proc/self/cmdline").read_bytes(), set()
     for pid in children:
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             if Path(f"/proc/{pid}/cmdline").read_bytes() == own:
                 found.add(pid)
     return found
@@ -117,7 +117,7 @@ def test_departure_the_programs_task_is_used_and_left_open(
         fit(work, ClearMLLoggerHook(interval=2), epochs=1)
         fit(work, ClearMLLoggerHook(interval=2, run=task), epochs=1)
         task.get_logger().report_scalar("mine", "mine", 1.0, 7)
-        task.flush(wait_for_uploads=True)  # close alone may leave the last one out
+        task.flush(wait_for_uploads=True)  # close alone may omit the last upload
     finally:
         task.close()
     rows = read_clearml(tmp_path / "cache")

@@ -163,7 +163,7 @@ class Fragile(TrackerHook):
     ("point", "seen"),
     [
         ("open", ["open"]),
-        ("log", ["open", *["log"] * 4, "close"]),  # three are tried before it is given up
+        ("log", ["open", *["log"] * 4, "close"]),  # given up after three failed records
         ("files", ["open", *["log"] * 5, "files", "close"]),
         ("close", ["open", *["log"] * 5, "files", "close"]),
     ],
@@ -427,7 +427,7 @@ def test_mlflow_takes_its_store_and_the_run_s_name(work: Path, tmp_path: Path) -
         lightning_hooks.MlflowLoggerHook(tracking_uri=5)
 
 
-# -- naN and infinities: what each backend's own reader gives back --
+# -- NaN and infinities, as returned by each backend's reader --
 
 AS_THEY_ARE = [math.nan, math.inf, -math.inf, 1.5]
 LARGEST = 1.7976931348623157e308
@@ -508,7 +508,7 @@ def test_a_visdom_server_has_what_the_offline_client_has(
     assert repr(column(read_visdom_server(tmp_path / "digits.json"))) == repr(CASES["visdom"][2])
 
 
-# -- trackers leave the training's random numbers alone, whenever their clients start --
+# -- trackers do not change the training's random numbers --
 
 QUIET_HOOKS = [
     getattr(lightning_hooks, name) for name in sorted(contract.TRACKERS - {"LightningLoggerHook"})

@@ -112,7 +112,7 @@ def test_all_eight_have_what_the_user_logs(
     assert {row["iter"]: (row["user/before"], row["user/after"]) for row in in_text} == {
         step: tuple(row.values()) for step, row in WANTED.items()
     }
-    # what the module logs with self.log comes once, by the hooks
+    # values of self.log appear once, from the hooks
     names = set().union(*stored.values())
     assert {"train/train_acc", "train/f1", "train/loss"} <= names
     assert not {"train_acc", "train_loss", "val_loss"} & names
@@ -153,7 +153,7 @@ def test_lightnings_monitors_reach_trackers_and_text(work: Path) -> None:
     measured = [step for step, line in text.items() if rate in line]
     assert measured == [step for step, row in rows.items() if rate in row]
     assert measured[-1] == 8
-    # a validation has one value of each name, at its own step
+    # each name has one value per validation, at the validation's step
     assert "DeviceStatsMonitor.on_validation_batch_end/cpu_percent" in rows[9]
 
 

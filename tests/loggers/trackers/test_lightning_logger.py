@@ -105,7 +105,7 @@ def test_the_trainers_logger_gets_what_it_has_not(
     fit(tmp_path, *hooks, host=host, logger=own, log_every_n_steps=1)
     rows = rows_of(tmp_path / "lightning_logs/version_0/metrics.csv")
     ours = [row for row in rows if "train/grad_norm" in row]
-    # at Lightning's steps, which begin at 0
+    # at Lightning's steps, starting at 0
     assert [int(row["step"]) for row in ours] == [1, 3, 5, 7]
     assert all("learning_rate" in row for row in ours)
     theirs = [row for row in rows if "train_loss" in row]
@@ -515,14 +515,14 @@ def test_swanlab_keeps_strange_values_in_a_run_that_goes_on(tmp_path: Path) -> N
     strange_fits(tmp_path, lambda: swan, again)
     swanlab.finish()
     files = sorted((tmp_path / "swan").glob("run-*-seven/*.swanlab"))
-    for file in files:  # one for each process, under one id
+    for file in files:  # one file per process, with the same id
         stored = file.read_bytes()
         assert all(struct.pack("<d", value) in stored for value in ODD)
         assert stored.count("train/ä b/:%".encode()) == 5  # the name, and four steps
     assert len(files) == 2
 
 
-# -- runs that Lightning's loggers leave open, and runs that a kill cuts short --
+# -- runs left open by Lightning's loggers or cut short by a kill --
 
 SWANLAB = "swanlab.integration.pytorch_lightning.SwanLabLogger"
 COMETS_FOLDER = {"project": "digits", "offline_directory": "comet"}

@@ -164,7 +164,7 @@ def test_another_word_is_refused() -> None:
         TensorboardLoggerHook(names="mine")
 
 
-# -- a training that is killed and resumed: the table of docs/families/writers.md --
+# -- a killed and resumed training: the table of docs/families/writers.md --
 
 PROGRAM = """
 import os, signal, sys, time

@@ -247,7 +247,7 @@ def test_an_error_of_a_proxy_or_a_token_may_pass(
     assert not MlflowWriter.is_permanent(error)
 
 
-# -- what MLflow's page shows of a run --
+# -- contents of a run in MLflow's UI --
 
 
 def test_created_by_and_source(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_the_model_has_a_signature_and_requirements(work: Path) -> None:
     names = {line.partition("==")[0] for line in requirements}
     assert {"torch", "lightning", "cloudpickle", "mlflow"} <= names
     assert mlflow.models.get_model_info(folder).signature.inputs is not None
-    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")  # what the page says to write
+    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")  # as suggested on the page
     loaded = mlflow.pytorch.load_model(f"models:/{model.model_id}")
     assert torch.equal(loaded(torch.ones(1, 4)), loaded(torch.ones(1, 4)))
 
@@ -360,7 +360,7 @@ def test_a_sample_is_stored_once(work: Path, monkeypatch: pytest.MonkeyPatch) ->
     writer.write([record])  # a second attempt
     again = MlflowWriter.connect(uri=uri, run_id=writer.run, after=0)  # another process
     again.write([record])
-    assert len(writer.client.list_artifacts(writer.run, "images")) == 2  # and its preview
+    assert len(writer.client.list_artifacts(writer.run, "images")) == 2  # the image and the preview
     mlflow.set_tracking_uri(uri)
     table = mlflow.load_table("tables/t/3.json", [writer.run])
     assert table["id"].tolist() == [1, math.inf, -math.inf]
@@ -368,7 +368,7 @@ def test_a_sample_is_stored_once(work: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_autolog_beside_the_hook_is_said_once(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
-    before = os.environ.get("MLFLOW_TRACKING_URI")  # MLflow 3 sets it
+    before = os.environ.get("MLFLOW_TRACKING_URI")  # set by MLflow 3
     mlflow.pytorch.autolog(log_models=False)
     try:
         fit(work, MlflowLoggerHook(log_model=False), epochs=1)
@@ -377,7 +377,7 @@ def test_autolog_beside_the_hook_is_said_once(work: Path, caplog: pytest.LogCapt
     (said,) = [text for text in warnings_in(caplog) if "autolog" in text]
     assert said.startswith("MlflowLoggerHook: mlflow.autolog logs this training too")
     if "Autologging is known to be compatible" not in caplog.text:  # with an older Lightning
-        names = run_of(client_of(work / "mlflow.db")).data.metrics  # of both, in one run
+        names = run_of(client_of(work / "mlflow.db")).data.metrics  # of both hooks, in one run
         assert {"train/loss", "train_loss"} <= names.keys()
     caplog.clear()
     fit(work, MlflowLoggerHook(log_model=False), epochs=1)
@@ -385,7 +385,7 @@ def test_autolog_beside_the_hook_is_said_once(work: Path, caplog: pytest.LogCapt
     assert os.environ.get("MLFLOW_TRACKING_URI") == before
 
 
-# -- mLflow's SQLite file: made whole or not at all, by one of several processes, and mended --
+# -- MLflow's SQLite file: created atomically by one of several processes, and repaired --
 
 CONNECT = """
 import sys
@@ -476,14 +476,14 @@ def test_a_kill_while_tables_are_made_leaves_a_whole_file(
         time.sleep(0.08 * attempt)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        if db.exists():  # whole, as soon as it is there
+        if db.exists():  # complete as soon as the file exists
             assert make_database(f"sqlite:///{db}") == ""
             db.unlink()
     writer = MlflowWriter.connect(uri=f"sqlite:///{db}", experiment="digits", tags={})
     assert writer.run
 
 
-# -- a real MLflow server that is killed while a run logs to it, and comes back --
+# -- a real MLflow server, killed and restarted during a run --
 
 
 class Server:
@@ -605,6 +605,6 @@ def test_what_a_dead_server_lacks_is_replayed_into_the_run(
     server.start()
     replay_as_told(caplog)
     assert points(server.folder / "mlflow.db") == sent.rows
-    run = run_of(client_of(server.folder / "mlflow.db"))  # one
+    run = run_of(client_of(server.folder / "mlflow.db"))  # a single run
     assert run.info.status == "FINISHED"
     assert not path.exists()

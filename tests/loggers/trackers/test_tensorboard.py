@@ -31,7 +31,7 @@ pytestmark = REAL_CLIENTS
 
 def test_tensorboard_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     sent = Sent(interval=2)
-    module = Tuned(0.2, {"size": 8, "kind": dict})  # a class, which has items of its instances
+    module = Tuned(0.2, {"size": 8, "kind": dict})  # a class, which has the items of its instances
     fit(work, sent, TensorboardLoggerHook(interval=2), Pictures(), module=module)
     rows, events = read_tensorboard(work / "tf_logs")
     sent.rows = {

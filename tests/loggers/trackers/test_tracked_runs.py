@@ -79,7 +79,7 @@ def test_departure_mlflow(work: Path, caplog: pytest.LogCaptureFixture) -> None:
         with mlflow.start_run(run_name="mine", tags={"who": "me"}):
             mlflow.log_param("lr", 7)
             fit(work, hook, module=Tuned(0.2, {"size": 8}), epochs=1)
-            mlflow.log_metric("mine", 1.0)  # it is left open
+            mlflow.log_metric("mine", 1.0)  # the run is left open
     finally:
         mlflow.set_tracking_uri(None)
     run = run_of(client_of(work / "mlflow.db"))
@@ -146,7 +146,7 @@ def test_calls_of_mlflow_by_the_module_without_a_run(
 
 def test_clearml(work: Path) -> None:
     clearml = pytest.importorskip("clearml")
-    # a fork of this process that writes would outlive the task, beside the next tests' tasks
+    # a writing fork of this process would outlive the task and disturb later tests
     settings = pytest.importorskip("clearml.config").config_obj
     settings.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
     clearml.Task.set_offline(True)
@@ -182,7 +182,7 @@ def test_neptune(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored == {"lr": [7], "data/size": [8]}
 
 
-# -- a run that the environment names --
+# -- runs named by environment variables --
 
 
 def test_mlflows_run_of_a_job_gets_one_fit(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_mlflows_experiment_of_a_job(
 def test_wandbs_variables_name_its_run(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
-    wandb.teardown()  # the client reads its variables once a process
+    wandb.teardown()  # the client reads its variables once per process
     named = {"RUN_ID": "job7", "SWEEP_ID": "s1", "PROJECT": "digits", "NAME": "seven"}
     for name, value in named.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
@@ -326,7 +326,7 @@ def test_a_client_chooses_by_its_variables(
     assert {name: calls[0].get(name) for name in given} == given
 
 
-# -- two hooks of one tracker in a Trainer, and a client that starts too late --
+# -- two hooks of one tracker in a Trainer, and a client that starts late --
 
 Rows = dict[int, dict[str, float]]
 
@@ -570,7 +570,7 @@ def test_a_client_that_hangs_holds_the_others_up_for_a_moment(
         with one_at_a_time("kept"):
             waits.append(time.monotonic() - before)
 
-    with one_at_a_time("kept"):  # by a start that never returns
+    with one_at_a_time("kept"):  # held by a start that never returns
         start(0.5)
     start(60.0)
     start(60.0)
@@ -578,7 +578,7 @@ def test_a_client_that_hangs_holds_the_others_up_for_a_moment(
     assert max(waits[1:]) < 0.5
 
 
-# -- what trackers get when a run goes back to a checkpoint --
+# -- records after a resume from an earlier checkpoint --
 
 
 def run(work: Path, hook: Any, epochs: int, ckpt: str | None = None, **kwargs: Any) -> None:
@@ -596,12 +596,12 @@ def test_departure_tensorboard_takes_back_what_was_lost(work: Path, ckpt: str) -
     steps = Counter(event.step for event in reader.Scalars("train/loss"))
     done = int(ckpt[5])
     assert sorted(steps) == list(range(1, 13))
-    # the step after an epoch is its validation's, too: it is kept, and with it one point
+    # the step after an epoch is also the validation's, so the step and one point remain
     assert {step for step, times in steps.items() if times > 1} <= {done + 1}
     validated = [event.step for event in reader.Scalars("val/val_loss")]
     assert validated == sorted(set(validated))
     assert len(validated) == 3
-    # TensorBoard reads its files in the order of their names, which begin with the second
+    # TensorBoard reads files in order of their names, which begin with the second
     seconds = [file.name.split(".")[3] for file in (work / "tf_logs").iterdir()]
     assert len({*seconds}) == len(seconds) == 2
 
@@ -635,7 +635,7 @@ def die_and_resume(work: Path, make: Any, ckpt: str = "iter_4.pth", *, host: boo
     """Train until an error at iteration 7 of 8, then resume from an earlier checkpoint."""
 
     def train(hook: Any, *others: Hook, ckpt: str | None = None) -> None:
-        hook._synchronous = True  # the client is there before the first checkpoint
+        hook._synchronous = True  # the client starts before the first checkpoint
         hooks = [CheckpointHook(interval=2, by_epoch=False, out_dir=str(work)), hook, *others]
         options: dict[str, Any] = {"work_dir": str(work)}
         callbacks = (
@@ -712,11 +712,11 @@ def test_departure_a_resumed_run_continues_without_doubles(
         pytest.skip("before 0.29 W&B has no command that reads the rows of an offline run")
     cls, options, read = BACKENDS[name]
     die_and_resume(work, lambda: cls(interval=1, strict=True, **options), host=name != "mlflow")
-    end = time.monotonic() + (20 if name == "clearml" else 0)  # its client writes the last later
+    end = time.monotonic() + (20 if name == "clearml" else 0)  # the client's writes are late
     while len(read(work)) < 8 and time.monotonic() < end:
         time.sleep(0.1)
     assert sorted(read(work)) == list(range(1, 9))
-    if name != "tensorboard":  # there the points are taken back, and come again
+    if name != "tensorboard":  # TensorBoard takes the points back and gets the points again
         (said,) = trackers.warnings_in(caplog)
         assert f"{name} has points of this run up to step 7" in said
         assert 'resume="never"' in said

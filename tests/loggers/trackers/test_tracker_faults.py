@@ -108,7 +108,7 @@ def test_all_backends_have_all_in_spite_of_it(
     assert not (root / "spool").exists()
 
 
-# -- a run with a text log and three trackers that is killed again and again, and resumed --
+# -- a repeatedly killed and resumed run with a text log and three trackers --
 
 EPOCHS, BATCHES, KILLS = 10, 6, 6
 PROGRAM = f"""
@@ -197,7 +197,7 @@ def test_after_kills_each_backend_has_each_step_once(
         by_run.setdefault(file.stem, []).extend(found)
     most = max(by_run.values(), key=len)
     assert len({*most}) == len(most)
-    # what its client had not written at a kill is lost: it does not say what is on the disk
+    # rows not yet written by W&B's client at a kill are lost, without notice from the client
     lost = {*wanted} - {*most}
     gaps = [step for step in lost if step + 2 not in lost]
     assert len(gaps) <= KILLS, sorted(lost)

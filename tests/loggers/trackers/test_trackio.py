@@ -33,7 +33,7 @@ pytestmark = REAL_CLIENTS
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "trackio"
-    trackio.context_vars.current_run.set(None)  # of an earlier test, which a hook would use
+    trackio.context_vars.current_run.set(None)  # a run of an earlier test, which a hook would use
     for name, module in [*sys.modules.items()]:
         for attribute, path in {"TRACKIO_DIR": folder, "MEDIA_DIR": folder / "media"}.items():
             if name.startswith("trackio") and hasattr(module, attribute):

@@ -61,7 +61,7 @@ def test_departure_wandb_is_offline_unless_configured(
     records = read_wandb(work)
     assert history(records) == sent.rows
     assert list(sent.rows) == [*range(1, 10)]
-    assert {"val/val_loss", "train/loss"} <= sent.rows[5].keys()  # one row of two lines
+    assert {"val/val_loss", "train/loss"} <= sent.rows[5].keys()  # one row from two lines
     assert exit_code(records) == 0
     text = json.dumps(records)
     assert '"project": "digits"' in text
@@ -114,7 +114,7 @@ def test_wandb_without_a_server_stops_no_training(
     (path,) = work.glob("spool/*.jsonl")
     assert "a" * 40 not in path.read_text()
     assert len(StoredSpool(str(path))) == 5
-    # W&B's service was told to end: the process would wait for it, for as long as it tries
+    # W&B's service was told to end; otherwise the process would wait for the service
     assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
 
 
@@ -249,7 +249,7 @@ def test_the_run_is_open_for_calls_of_the_module(work: Path) -> None:
     assert [row["figure"] for row in rows if "figure" in row] == [0, 1, 2, 3]
 
 
-# -- what W&B's page shows of a run --
+# -- contents of a run in W&B's UI --
 
 
 def config_in(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def test_batched_nms_suppresses_within_a_group_only(ops: Any) -> None:
     assert kept.tolist() == expected
     assert torch.equal(detections, torch.cat([boxes, scores[:, None]], 1)[kept])
     assert cfg == {"type": "nms", "iou_threshold": 0.3}, "the config is not changed"
-    # one by one of split_thr boxes on; max_num counts all groups together
+    # one by one from split_thr boxes on; max_num counts all groups together
     split = ops.batched_nms(boxes, scores, groups, {**cfg, "split_thr": 10, "max_num": 5})
     assert split[1].tolist() == expected[:5]
     # without regard to the groups, by argument and by config
@@ -176,7 +176,7 @@ def test_rotated_boxes_at_the_edges_of_the_formula(ops: Any) -> None:
     touching = torch.tensor([[2.0, 2.0, 2.0, 2.0, 0.0], [4.0, 2.0, 2.0, 2.0, 0.0]])
     assert ops.box_iou_rotated(touching[:1], touching[1:]).item() == pytest.approx(0, abs=1e-6)
     assert ops.box_iou_rotated(box[:0], others).shape == (0, 5)
-    scored = torch.cat([box, torch.ones(1, 1)], 1)  # as evaluations of mmrotate give them
+    scored = torch.cat([box, torch.ones(1, 1)], 1)  # as in mmrotate's evaluations
     assert ops.box_iou_rotated(scored, box).item() == pytest.approx(1)
 
 

@@ -28,5 +28,5 @@ CASES: dict[str, Case] = {
     "IterTimerHook": ({}, None),
 }
 
-if importlib.util.find_spec("huggingface_hub"):  # an extra that may be missing
+if importlib.util.find_spec("huggingface_hub"):  # an optional extra
     CASES["HubCheckpointHook"] = ({"repo_id": "me/digits"}, {"upload": "bst"})

@@ -121,4 +121,4 @@ def train(
 def left_behind(module: Any, before: set[str]) -> set[str]:
     """Return the names of the package's attributes left on a module after a fit."""
     ours = {name for name in vars(module) if name not in before and not name.startswith("_")}
-    return ours - {"hook_buffers"}  # what hooks have registered in the module is the user's
+    return ours - {"hook_buffers"}  # the buffers registered by hooks belong to the user

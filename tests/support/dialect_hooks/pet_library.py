@@ -116,7 +116,7 @@ def update_bn_stats(model, data_loader, device, num_iters=200):
     layers = get_bn_modules(model)
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
-        layer.momentum = 1.0  # the running statistics are those of the batch
+        layer.momentum = 1.0  # the running statistics equal the batch's
     means = [torch.zeros_like(layer.running_mean) for layer in layers]
     squares = [torch.zeros_like(layer.running_var) for layer in layers]
     for done, inputs in zip(range(num_iters), data_loader, strict=False):

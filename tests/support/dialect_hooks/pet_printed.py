@@ -145,7 +145,7 @@ class PreciseBN(TrainHook):
             for _ in itertools.count(1):
                 yield next(self.data_iter)
 
-        with EventStorage():  # what the model puts meanwhile is dropped
+        with EventStorage():  # drops scalars put by the model meanwhile
             logging_rank("Running precise-BN for ", self.num_iter, " iterations...")
             update_bn_stats(self.model, batches(), self.device, self.num_iter)
 

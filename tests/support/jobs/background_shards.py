@@ -44,7 +44,7 @@ def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any
     """Train with an average, the last and the best files; return the average and the files."""
     ema = EMAHook(0.1, warm_up=0)
     background, rank = options.pop("background"), int(os.environ["LOCAL_RANK"])
-    own = out if rank == 0 else out / "of rank 1"  # as with the time in its name
+    own = out if rank == 0 else out / "of rank 1"  # a different folder, as with a time in its name
     save = CheckpointHook(1, max_keep_ckpts=2, background=background)
     best = BestCheckpointHook("val_loss", background=background)
     trainer = make_trainer(

@@ -17,7 +17,7 @@ from support.contract.situations import train
 from support.processes import write_rank
 from support.training import TinyNormModule, two_ranks
 
-# one of a kind: two would fight over the same thing
+# one hook of a kind, because two would conflict
 KINDS = ("LrUpdaterHook", "MomentumUpdaterHook", "OptimizerHook")
 CHOSEN = {"CosineAnnealingLrUpdaterHook", "StepMomentumUpdaterHook", "OptimizerHook"}
 

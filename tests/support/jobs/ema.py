@@ -74,5 +74,5 @@ def main(out: Path, number: int, place: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # disabled by a shell
     main(Path(sys.argv[1]), getattr(signal, sys.argv[2]), sys.argv[3])

@@ -126,12 +126,12 @@ def whole(trainer: L.Trainer) -> list[torch.Tensor]:
             (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
             for p in module.parameters()
         ]
-    if len(found) == 1:  # FSDP's own, of which the end is padding
+    if len(found) == 1:  # FSDP's flat parameter, with padding at the end
         found = [found[0][:58]]
     return [*found, *(buffer.clone() for buffer in module.buffers())]
 
 
-# -- what gives the same as in DDP -------------------------------------------------------------
+# -- same results as with DDP ------------------------------------------------------------------
 
 
 def acts(kind: str, out: Path) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def scales(kind: str, out: Path) -> dict[str, Any]:
     if kind == "fsdp":
         hook = lh.Fp16OptimizerHook(grad_clip={"max_norm": 0.05}, loss_scale=512.0)
         precision = FSDPPrecision("16-mixed")
-        precision.scaler = ShardedGradScaler(device="cpu")  # its own is for a GPU
+        precision.scaler = ShardedGradScaler(device="cpu")  # the default scaler needs a GPU
         kwargs["plugins"] = [precision]
     norms: list[float] = []
 
@@ -258,7 +258,7 @@ def loads_best(kind: str, out: Path) -> dict[str, Any]:
     return found
 
 
-# -- what is saved -----------------------------------------------------------------------------
+# -- saved files -------------------------------------------------------------------------------
 
 
 def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def _exported(hook: Any, trainer: Any, path: Path) -> Any:
     return [exported[key.replace("_fsdp_wrapped_module.", "")] for key in keys]
 
 
-# -- what is refused ---------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------
 
 
 def _said(kind: str, out: Path, hook: Any, **kwargs: Any) -> str:

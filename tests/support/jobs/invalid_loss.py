@@ -99,7 +99,7 @@ def main(out: Path) -> None:
     with SentTensors() as sent:
         found["restore-file"] = results(out / "restore", {2: INPUT}, *file, saver, make=adam)
     found["restore-file"]["average"] = {
-        key: value.tolist()  # not BatchNorm's statistics, which are each rank's own
+        key: value.tolist()  # without BatchNorm's statistics, which differ between ranks
         for key, value in average.ema_state_dict().items()
         if key.endswith(("weight", "bias"))
     }

@@ -55,7 +55,7 @@ class Module(TinyModule):
 
     def configure_model(self) -> None:
         if not isinstance(self.trainer.strategy, ModelParallelStrategy):
-            return  # the test's own run, of one process
+            return  # the reference run in a single process
         mesh: Any = self.device_mesh
         for layer in (self.net[0], self.net[2], self.net):
             if not hasattr(layer, "reshard"):  # a second fit
@@ -119,7 +119,7 @@ def trainer_of(out: Path, kind: str, *callbacks: Any, **kwargs: Any) -> L.Traine
         devices=1 if kind == "whole" else 2,
         strategy=strategy,
         num_sanity_val_steps=1,
-        use_distributed_sampler=False,  # each rank takes its share of a batch, see Module.loss
+        use_distributed_sampler=False,  # Module.loss takes the rank's share of a batch
         **{"max_epochs": 2, "val_check_interval": 1, **kwargs},
     )
 
@@ -231,7 +231,7 @@ def broken(out: Path, kind: str, found: dict[str, Any]) -> None:
         trainer.fit(module, *loaders())
     found["broken"] = noted(watch, module, ema)
     trainer.save_checkpoint(out / "broken_weights", weights_only=True)
-    # nobody looks at these weights: to look would bring the shards home
+    # no look at the weights, because a look would gather the shards
     trainer_of(out, kind, ema).fit(module, *loaders())
     found["mended"] = noted(Watch(), module, ema)
 

@@ -163,7 +163,7 @@ def fit(
         devices=data * shares,
         max_epochs=4,
         num_sanity_val_steps=0,
-        use_distributed_sampler=False,  # each rank takes its share of a batch, see Module.loss
+        use_distributed_sampler=False,  # Module.loss takes the rank's share of a batch
         enable_checkpointing=True,
     )
     module = Module(row, seed=5 if ckpt_path else 0)

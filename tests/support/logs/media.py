@@ -13,7 +13,7 @@ from support.training import TinyModule
 
 __all__ = ["FRAMES", "GIF", "SOUND", "WAV", "WORDS", "Telling"]
 
-pytest.importorskip("PIL")  # matplotlib brings it
+pytest.importorskip("PIL")  # a requirement of matplotlib
 
 SOUND = torch.linspace(-1, 1, 160).reshape(2, 80)
 FRAMES = torch.stack([torch.zeros(3, 4, 6), torch.ones(3, 4, 6)])

@@ -125,7 +125,7 @@ def _scanned(file: Path) -> Iterator[dict[str, Any]]:
             record: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
             kinds.add(message.WhichOneof("record_type"))
             yield {**_with_plain_items(record), "type": message.WhichOneof("record_type")}
-    except AssertionError:  # the end of a file that is not written as a whole
+    except AssertionError:  # the end of an incomplete file
         kinds.discard("exit")
     finally:
         if getattr(store, "_fp", None):
@@ -271,7 +271,7 @@ def read_text_log(work: Path) -> dict[int, dict[str, float]]:
     """Return the numbers of the text log by step, under the trackers' names."""
     rows: dict[int, dict[str, float]] = {}
     (path,) = work.glob("*.log.json")
-    step = 0  # of the last training iteration, which is that of a validation after it
+    step = 0  # the last training iteration, also the step of the following validation
     for line in path.read_text().splitlines():
         row = json.loads(line)
         mode, _, number = (row.pop(name) for name in ("mode", "epoch", "iter"))

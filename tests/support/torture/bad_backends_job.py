@@ -124,8 +124,8 @@ if __name__ == "__main__":
     told = Told()
     logging.getLogger("lightning_hooks").addHandler(told)
     root = Path(sys.argv[1])
-    # else it reads every Python file of the repository, and of environments inside
+    # otherwise ClearML reads every Python file of the repository and of nested environments
     clearml.Task.force_requirements_env_freeze(requirements_file=os.devnull)
-    # what hangs is left behind with its client: that comes last
+    # a hanging client stays behind, so last
     found = {name: train(root / name, name) for name in ("start", "close", "full", "write", "hang")}
     (root / "found.json").write_text(json.dumps(found))

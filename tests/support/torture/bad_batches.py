@@ -58,7 +58,7 @@ def spoiled(loss: torch.Tensor, kind: torch.Tensor, weight: torch.Tensor) -> tor
     if kind == LOSS:
         return loss + float("nan")
     if kind == GRADIENTS:
-        return loss + (weight.sum() * 0).abs().sqrt()  # 0, of which the derivative is infinite
+        return loss + (weight.sum() * 0).abs().sqrt()  # 0 with an infinite derivative
     return loss * 1000 if kind == SPIKE else loss
 
 

@@ -38,7 +38,7 @@ def fault(job: Callable[..., None]) -> Callable[..., None]:
     return job
 
 
-# -- what the kernel does ----------------------------------------------------------------------
+# -- faults of the kernel ----------------------------------------------------------------------
 
 
 def mount(directory: str, options: str, flags: int = 0) -> None:
@@ -123,7 +123,7 @@ def raises_oserror(number: int, path: str) -> Iterator[None]:
     with pytest.raises((OSError, RuntimeError)) as caught:
         yield
     error: BaseException | None = caught.value
-    while not isinstance(error, OSError):  # what the job itself then writes fails too
+    while not isinstance(error, OSError):  # the job's later writes fail too
         assert error is not None, caught.value
         error = error.__context__
     assert (error.errno, error.strerror) == (number, os.strerror(number))

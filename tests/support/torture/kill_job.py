@@ -71,7 +71,7 @@ class Interrupts(Callback):
     def __init__(self, place: str, number: int) -> None:
         self.place, self.number = place, number
 
-    def __reduce__(self) -> Any:  # while the checkpoint that it is in is written
+    def __reduce__(self) -> Any:  # called while the checkpoint with this object is written
         os.kill(os.getpid(), self.number)
         return OrderedDict, ()
 
@@ -116,8 +116,8 @@ def train(
     loaders = make_loader(BATCHES, shuffle=True), make_loader(2)
     try:
         trainer.fit(module, *loaders, ckpt_path="last" if resumes else None)
-    finally:  # a SIGKILL leaves none of these
-        ignore_signals()  # one of now is too late: the notes are to be whole
+    finally:  # not reached after a SIGKILL
+        ignore_signals()  # a signal now is too late: the notes must be complete
         weights = {
             "now": module.parameters_now(),
             "iter": int(module.big[0]),
@@ -137,7 +137,7 @@ def ignore_signals() -> None:
 
 def work(jobs: Mapping[str, Callable[..., None]], job: str = "train", **arguments: Any) -> None:
     """Run a job and exit as a separate process does, after all threads."""
-    # what a shell starts in the background ignores Ctrl-C
+    # a shell's background job ignores Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1
     try:

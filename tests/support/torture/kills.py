@@ -61,7 +61,7 @@ def is_running(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second: gone while it was read
+    except (FileNotFoundError, ProcessLookupError):  # or during the read
         return False
 
 
@@ -108,7 +108,7 @@ class Victim:
         """Start or resume; return the process's id."""
         (self.directory / "weights.pt").unlink(missing_ok=True)
         self.tally["resumes"] += self.saved > 0
-        if not self.saved:  # nothing to go on from: it is another run, with logs of its own
+        if not self.saved:  # without a checkpoint, another run with new logs begins
             for path in self.directory.glob("2*.log*"):
                 path.unlink()
         return self.starter.start(directory=str(self.directory), **self.arguments, **more)
@@ -170,9 +170,9 @@ class Victim:
     def check_survivors(self) -> None:
         """Check the files left by a kill."""
         files = self.files()
-        # the old one goes when the new one is there: between the two is one more
+        # the old file goes after the new file is complete, so one more may exist
         assert len(files) <= kill_job.KEPT + 1, files
-        with warnings.catch_warnings():  # of the file that was being written
+        with warnings.catch_warnings():  # a warning about the incomplete file
             warnings.simplefilter("ignore")
             newest = newest_valid(str(self.directory))
         if newest is None:
@@ -221,7 +221,7 @@ def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> Non
     """Kill a run the given number of times, a third of them in a write, then finish the run."""
     killed, before = 0, victim.tally["in a write"]
     while killed < kills:
-        in_write = 3 * (victim.tally["in a write"] - before) <= killed  # again, if one has missed
+        in_write = 3 * (victim.tally["in a write"] - before) <= killed  # again after a miss
         times = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
         killed += victim.interrupt(signal.SIGKILL, *times, in_write=in_write)
     victim.tally["kills"] += killed
@@ -259,7 +259,7 @@ def same(a: Any, b: Any) -> bool:
 def check_interrupted(victim: Victim) -> None:
     """Check the raw weights, from before or after the interrupted step, and the logged lines."""
     path = victim.directory / "weights.pt"
-    if not path.exists():  # it came before the fit, or after
+    if not path.exists():  # the signal came before or after the fit
         return
     found = torch.load(path, weights_only=True)
     if not found["started"]:  # the weights are still to be loaded

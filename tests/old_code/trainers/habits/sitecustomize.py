@@ -26,7 +26,7 @@ for name in ("nms", "qnms"):
     _SCHEMA.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 torch.nn.Module.cuda = lambda module, device=None: module
-torch.cuda.current_device = lambda: 0  # asked for by mmcv's and mmgen's resume; there is no GPU
+torch.cuda.current_device = lambda: 0  # used in mmcv's and mmgen's resume, without a GPU here
 torch.UntypedStorage.cuda = torch.TypedStorage.cuda = lambda storage, device: storage
 LACKING = "mmgen.models.architectures.stylegan.ada"
 for name in ("", ".augment", ".misc"):
