@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-# before any of them is imported: no test may look for a server or an account, nor phone home
+# set before the clients are imported: tests use no server, no account and no telemetry
 os.environ.update(
     WANDB_MODE="offline",
     WANDB_SILENT="true",
@@ -28,16 +28,16 @@ os.environ.update(
     JSONARGPARSE_DEPRECATION_WARNINGS="off",  # of LightningCLI before 2.5.3
     MPLBACKEND="Agg",
 )
-# what the golden numbers were recorded with; and threads that wait for each other cost time
+# one thread, as in the golden recordings; several threads would also wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# the same results on every machine; tests that need a GPU run with CUDA_VISIBLE_DEVICES=0 given
+# equal results on every machine; GPU tests run with CUDA_VISIBLE_DEVICES=0
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-# what the tests share says as much of an assertion that fails as they do
-if "support" not in sys.modules:  # make torture has imported it
+# failing assertions in support are shown in detail, as in tests
+if "support" not in sys.modules:  # make torture imports support first
     pytest.register_assert_rewrite("support")
 
-# what the fork server imports is chosen before a test starts a process
+# sets the fork server's imports before a test starts a process
 importlib.import_module("support.forks")
 
 

@@ -30,7 +30,7 @@ CODE = [
     *(f"$({RUNS})", f"`{RUNS}`", f"; {RUNS}", f"| {RUNS}", "[/red]", "[link=x]", "%(x)s", "$_{$"),
     *(f"!!python/object/apply:os.system ['{RUNS}']", f"__import__('os').system('{RUNS}')"),
 ]
-"""Text that would run a command or fail if a shell, YAML, Python, rich or TeX read it."""
+"""Texts that run a command or fail in a shell, YAML, Python, rich or TeX."""
 FILES = [
     *("run", "run/1.log.json", "run/spool/x.jsonl", "x.jsonl", "config.yaml", "config.json"),
     *("notes.txt", "link", "link/x", ".", "..", "run/spool", "empty", "absent"),
@@ -160,7 +160,7 @@ OURS = (
     *("out.png", "link.png", "run/tf_logs", "run/spool", "run/lightning_logs", "x.jsonl"),
     *("lightning_logs", "tf_logs"),
 )
-"""What the commands may change."""
+"""The files that commands may change."""
 
 
 def run(above: Path, words: list[str]) -> int:

@@ -235,7 +235,7 @@ INHERITED = {
     "StepMomentumUpdaterHook": {"warmup", "warmup_iters", "warmup_ratio", "by_epoch", "by_step"},
     "WandbLoggerHook": {"run", "timeout", "strict", "all_groups", "timings"},
 }
-"""Some that are no parameters of the class's own."""
+"""Arguments that are not parameters of the class's constructor."""
 
 
 def test_all_hooks_can_be_asked_about() -> None:

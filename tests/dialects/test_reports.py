@@ -78,7 +78,7 @@ WITH_TRAINER = {
     "pointrix": "after_train_iter",
     "mmengine": "after_train_iter",
 }
-"""The point after a step, of libraries whose hooks see a trainer."""
+"""The point after a step in libraries whose hooks get a trainer."""
 
 
 @pytest.mark.parametrize("library", WITH_TRAINER)

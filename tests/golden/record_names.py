@@ -13,7 +13,7 @@ from unittest import mock
 from inspected import arguments, members
 
 ABSENT = ("mmcv._ext", "onnx", "onnxruntime", "popart", "poptorch", "tensorrt")
-"""What modules of mmcv need and is absent: compiled operators, other devices' libraries."""
+"""Missing requirements of mmcv's modules: compiled operators, other devices' libraries."""
 
 
 class _AnyType(type):

@@ -37,7 +37,7 @@ class Clock:
         self.now = 0.0
 
     def time(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
 

@@ -153,7 +153,7 @@ VARIED: dict[str, list[Any]] = {
     "with_bn": [True], "with_cp": [True], "with_last_pool": [False], "with_spectral_norm": [True],
     "y_only": [True], "zero_init": [False],
 }  # fmt: skip
-"""Other values of a parameter, one at a time."""
+"""Alternative values of a parameter, each used alone."""
 
 SPECIAL: dict[str, list[dict[str, Any]]] = {
     "AdaptivePadding": [{"kernel_size": 3, "stride": 2, "padding": p} for p in ("same", "corner")],
@@ -223,7 +223,7 @@ SPECIAL: dict[str, list[dict[str, Any]]] = {
     "trunc_normal_": [{"tensor": ..., "std": 0.5}],
     "write_to_json": [{"config": {"a": 1}, "filename": "out.json"}],
 }  # fmt: skip
-"""Arguments of a name that need one another; `...` is one made by the parameter's name."""
+"""Arguments of a function that depend on each other; `...` stands for a random argument."""
 
 OWN: dict[tuple[str, str], Any] = {
     ("flow_from_bytes", "content"): flow_bytes,
@@ -240,7 +240,7 @@ OWN: dict[tuple[str, str], Any] = {
     ("update_init_info", "module"): lambda: noted(),
     ("revert_sync_batchnorm", "module"): lambda: nn.SyncBatchNorm.convert_sync_batchnorm(Whole()),
 }  # fmt: skip
-"""Arguments of one name."""
+"""Arguments of a single function."""
 
 
 def mmcv_name(path: str) -> Any:

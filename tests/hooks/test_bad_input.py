@@ -29,7 +29,7 @@ from support.training import TinyNormModule, make_loader, make_trainer
 
 ARGUMENTS = {name: dict(arguments_of(name)) for name in CASES}
 USERS = {"dataloader", "fn", "forward", "momentum_fun", "on_trace_ready"}
-"""Functions and data: what goes wrong inside of them is the user's own error."""
+"""Arguments with the user's functions or data, whose errors are the user's."""
 PATHS = {"dump_dir", "json_trace_path", "out_dir"}
 REFUSED = (TypeError, ValueError, KeyError)
 

@@ -41,7 +41,7 @@ REFUSES = {
     ("ProfilerHook", "fast"): "the run has 1 iterations",
 }
 OTHERS = {("BestCheckpointHook", "two loaders"): {"save_best": "val_loss/dataloader_idx_1"}}
-"""Arguments that a situation needs."""
+"""Arguments required by a situation."""
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
@@ -140,12 +140,12 @@ def test_two_ranks_train_with_every_hook_and_stay_equal(how: str, tmp_path: Path
 # -- traces of a fit on the Trainer, the module and their classes ----------------------------------
 
 KINDS = ("LrUpdaterHook", "MomentumUpdaterHook", "OptimizerHook")
-"""Kinds of which a Trainer has one hook."""
+"""Kinds of hooks limited to one per Trainer."""
 ALONE = [[name for name in CASES if name.endswith(kind)] for kind in KINDS]
 TOGETHER = [name for name in CASES if name not in TRACKERS and not name.endswith(KINDS)]
 SETS = [[*filter(None, names)] for names in zip_longest(*ALONE, sorted(TRACKERS))]
 SETS[0] += TOGETHER
-"""All hooks, in sets of those that can be in one Trainer."""
+"""All hooks, in sets of hooks for one Trainer."""
 
 ERRORS: dict[str, tuple[str, type[BaseException]]] = {
     "an error in setup": ("setup", OnPurposeError),

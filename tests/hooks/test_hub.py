@@ -29,7 +29,7 @@ constants = pytest.importorskip("huggingface_hub.constants")
 
 TOKEN = "hf_abcdefghijklmnop"
 REPO = "me/digits"
-# the client's own, as it reads a file
+# a warning of the client's own reader
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 each = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 

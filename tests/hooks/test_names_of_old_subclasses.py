@@ -21,10 +21,10 @@ from support.golden import recorded
 from support.training import TinyNormModule
 
 MMCVS: dict[str, list[str]] = recorded("hook_names")["cases"]
-"""The public names of mmcv's hooks, beside those of every hook of mmcv."""
+"""The public names of mmcv's hooks, without the names of mmcv's base class."""
 
 EVENTS = {"on_checkpoint_saved", "on_checkpoints_deleted", "run_before", "run_after"}
-"""Names documented for any hook, an old one too."""
+"""Names documented for any hook, including old hooks."""
 
 OF_EVERY_HOOK = {*vars(Callback), *EVENTS, *POINTS, "stages", "get_triggered_stages"} | {
     *("every_n_epochs", "every_n_iters", "every_n_inner_iters", "end_of_epoch"),
@@ -32,7 +32,7 @@ OF_EVERY_HOOK = {*vars(Callback), *EVENTS, *POINTS, "stages", "get_triggered_sta
 }
 
 DISCONTINUED = {"PaviLoggerHook", "SegmindLoggerHook"}
-"""Loggers of services that are gone."""
+"""Loggers of discontinued services."""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the trackers' own
@@ -47,7 +47,7 @@ BASES: dict[str, dict[str, Any]] = {
     "MomentumUpdaterHook": {"get_momentum": lambda self, runner, base: base / (1 + runner.epoch)},
     "LoggerHook": {"log": lambda self, runner: runner.log_buffer.output.update(seen=1)},
 }
-"""What a subclass of a hook without a policy of its own defines."""
+"""The methods defined in a subclass of a hook without a policy."""
 
 
 class Scores(TensorDataset):

@@ -17,7 +17,7 @@ from support.jobs.stateful_hooks import ROWS, type_of
 from support.processes import run_job
 
 QUICK = ("tp, directory",)
-"""A row that no other quick test has."""
+"""A row missing in other quick tests."""
 rows = [pytest.param(row, marks=() if row in QUICK else pytest.mark.slow) for row in ROWS]
 
 

@@ -26,8 +26,8 @@ from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 GOLDEN = recorded("text_log")
-# mmcv counts iterations in phases of a workflow there, and calls the end of a phase that of an
-# epoch; Lightning has no phases
+# in this case mmcv counts iterations in phases of a workflow and treats the end of a phase as the
+# end of an epoch; Lightning has no phases
 PHASES = {"iter_keep_last"}
 
 
@@ -110,7 +110,7 @@ def replay(
         meta=case["meta"],
         attributes={"logger": logger},
         work_dir=str(tmp_path / "work"),
-        # several optimizers are stepped by nobody here; the iterations are then counted by ours
+        # several optimizers are never stepped, so this package counts the iterations
         owns_backward="" not in case["lr"],
     )
     limit = (

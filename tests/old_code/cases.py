@@ -310,4 +310,4 @@ NOT_RUN = {
     "mmedit.VisualizationHook": "is MMEditVisualizationHook by its old name",
     "mmpose.WeightNormClipHook, OutputHook": "are hooks of torch modules, not of runners",
 }
-"""Hooks that are not run, and why."""
+"""Hooks that do not run, with the reason."""

@@ -29,7 +29,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     "CosineAnnealing": dict(min_attr=0.1, **BY_ITER),
     "FixStepCosineAnnealing": dict(min_attr=0.1, max_iters=6, **BY_ITER),
 }
-"""Schedules of an attribute of the model, which its loss depends on."""
+"""Schedules of a model attribute used in the loss."""
 CLUSTERING: dict[str, Any] = dict(
     extractor=dict(dataset="<data>", imgs_per_gpu=4, workers_per_gpu=0),
     clustering=dict(type="Kmeans", k=4),

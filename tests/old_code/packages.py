@@ -32,7 +32,7 @@ PACKAGES = (
     "pai-easycv==0.11.7",
 )
 ROOTS = ("mm", "openmixup", "easycv")
-"""How the names of what they hold begin."""
+"""The prefixes of the packages' module names."""
 
 
 def fetch(directory: Path, only: Collection[str] = ()) -> None:

@@ -18,7 +18,7 @@ import torch
 from packages import load, stub
 
 CALLS: list[Any] = []
-"""What hooks have called on the clients."""
+"""The recorded calls of hooks to clients."""
 
 
 def test_scores(model: Any, loader: Any, *args: Any, **kwargs: Any) -> list[Any]:
@@ -30,14 +30,14 @@ def test_scores(model: Any, loader: Any, *args: Any, **kwargs: Any) -> list[Any]
 
 
 def accuracy(model: Any, *loaders: Any, **kwargs: Any) -> dict[str, float]:
-    """Return how good the model is."""
+    """Return the scores of the model."""
     loader = next(one for one in loaders if hasattr(one, "dataset"))
     found: dict[str, float] = loader.dataset.evaluate(test_scores(model, loader))
     return found
 
 
 class Extractor:
-    """mmselfsup's: features of the training data."""
+    """A stub of mmselfsup's extractor of training features."""
 
     def __init__(self, **kwargs: Any) -> None:
         CALLS.append(["Extractor", sorted(kwargs)])
@@ -48,19 +48,19 @@ class Extractor:
 
 
 class Kmeans:
-    """mmselfsup's clustering."""
+    """A stub of mmselfsup's clustering."""
 
     def __init__(self, k: int) -> None:
         self.k = k
         self.labels: Any = None
 
     def cluster(self, features: Any, verbose: bool = False) -> None:
-        """Make up labels."""
+        """Assign labels in turn."""
         self.labels = np.arange(len(features)) % self.k
 
 
 class Metric:
-    """mmgen's FID."""
+    """A stub of mmgen's FID metric."""
 
     name, num_real_feeded = "fid", 0
 
@@ -69,7 +69,7 @@ class Metric:
         self._result_dict: dict[str, float] = {}
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def feed(self, images: Any, mode: str) -> int:
         """Record the call."""
@@ -82,11 +82,11 @@ class Metric:
         self._result_dict["fid"] = 10.0 - len(CALLS)
 
     def clear(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Client:
-    """petrel_client's."""
+    """A stub of petrel_client's client."""
 
     def __init__(self, path: str) -> None:
         CALLS.append(["Client", path])
@@ -125,7 +125,7 @@ class Noted:
         self.data.append(row)
 
     def get_index(self) -> list[int]:
-        """The rows' numbers."""
+        """Return the row numbers."""
         return [*range(len(self.data))]
 
     def add(self, table: Any, name: str) -> None:
@@ -149,7 +149,7 @@ class Noted:
         CALLS.append(["log", step, told])
 
     def finish(self, exit_code: int = 0) -> None:
-        """End the run: twice is once."""
+        """Record the end of the run once."""
         if ["finish"] not in CALLS:
             CALLS.append(["finish"])
 
@@ -272,7 +272,7 @@ def _easycv(source: Path) -> None:
         ["export", Path(kwargs["filename"]).name, type(kwargs["model"]).__name__]))  # fmt: skip
     importlib.import_module("easycv.apis").single_gpu_test = test_scores
     evaluation = load(source, "easycv/hooks/eval_hook.py")
-    evaluation.DaliLoaderWrapper = Client  # type: ignore[attr-defined]  # only there with a GPU
+    evaluation.DaliLoaderWrapper = Client  # type: ignore[attr-defined]  # exists only with a GPU
     dino = load(source, "easycv/hooks/dino_hook.py")
     dino.time = types.SimpleNamespace(sleep=lambda seconds: None)  # type: ignore[attr-defined]
 

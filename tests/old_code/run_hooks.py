@@ -28,7 +28,7 @@ from parents import CALLS, install, test_scores  # noqa: E402
 
 EPOCHS, ITERATIONS = 4, 10
 SET = ("switch_ema", "save", "save_name", "queue_path", "cur_epoch")
-"""What hooks of one package set on the model."""
+"""The attributes set on the model by hooks of one package."""
 
 
 class Digits(TensorDataset):
@@ -69,20 +69,20 @@ class Digits(TensorDataset):
         return found
 
     def assign_labels(self, labels: Any) -> None:
-        """DeepCluster's."""
+        """Record the labels of DeepCluster's hook."""
         self.labels = [int(label) for label in labels]
 
     def update_dynamic_scale(self, scale: Any) -> None:
-        """YOLOX's random sizes."""
+        """Record the random size of YOLOX's hook."""
         self.scales.append(list(scale))
 
     def update_skip_type_keys(self, keys: Any) -> None:
-        """YOLOX's switch."""
+        """Record the keys of YOLOX's mode switch."""
         self.skipped = keys
 
 
 class Shuffled(Sampler[int]):
-    """Another order in each pass, whatever others draw: evaluations in a Trainer do not."""
+    """A sampler whose order depends on the pass alone, since a Trainer evaluates without draws."""
 
     passes = 0
 
@@ -96,7 +96,7 @@ class Shuffled(Sampler[int]):
 
 
 class EvalLoader(DataLoader[Any]):
-    """Batches as dicts."""
+    """A loader of batches as dicts."""
 
     def __iter__(self) -> Any:
         for images, labels in super().__iter__():
@@ -104,7 +104,7 @@ class EvalLoader(DataLoader[Any]):
 
 
 class MemoryBank:
-    """ODC's."""
+    """A stub of ODC's memory bank."""
 
     num_classes = 4
 
@@ -122,7 +122,7 @@ class Backbone(nn.Module):
         self.conv = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Features of an image."""
+        """Return the features of images."""
         return torch.relu(self.conv(images)).mean((2, 3))
 
 
@@ -145,7 +145,7 @@ class Head(nn.Linear):
     use_queue: Any = None
 
     def init_weights(self, **kwargs: Any) -> None:
-        """DeepCluster begins anew."""
+        """Reset the weights, as for DeepCluster."""
         nn.init.constant_(self.weight, 0.01)
 
 
@@ -175,7 +175,7 @@ class Model(nn.Module):
         return self.head(self.net(self.drop_path(self.backbone(images))))  # type: ignore[no-any-return]
 
     def forward(self, *args: Any, num_batches: int = 1, mode: str = "", **kwargs: Any) -> Any:
-        """Make images up; or by mode, tell scores or features."""
+        """Return generated images, or by mode the scores or features of images."""
         if mode == "test":
             return {"head": self.scores(kwargs["img"])}
         if mode == "extract":
@@ -185,7 +185,7 @@ class Model(nn.Module):
         return torch.zeros(num_batches, 1, 5, 5)
 
     def neck(self, features: list[Any]) -> list[Any]:
-        """Nothing more."""
+        """Return the features unchanged."""
         return features
 
     def init_before_train(self) -> None:

@@ -26,7 +26,7 @@ HANDFUL = (
     "mmdet.ExpMomentumEMAHook",
     "mmdet.DistOptimizerHook",
 )
-"""What ``make test`` runs; they are of one package."""
+"""The hooks run by ``make test``, all from one package."""
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "old_code.json"
 

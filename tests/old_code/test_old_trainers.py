@@ -49,7 +49,7 @@ def test_a_project_trains_resumes_and_tests_as_under_mmcv(name: str) -> None:
 
 
 CONVERTED = {"mmcls": 2, "mmdet": 2, "mmseg": 8}
-"""The projects with a script by ``convert --to script``, and the length of their runs."""
+"""The projects with a script by ``convert --to script``, and the length of each run."""
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ LIBRARIES: dict[str, tuple[str, float | None]] = {
 }
 """The package, and the first rate of the model's optimizer, by the headings of the page."""
 FLOAT32 = 3e-6
-"""The largest difference between an average of float32 and one of float64, for weights near 1."""
+"""The largest difference between averages in float32 and in float64, for weights near 1."""
 
 
 @pytest.fixture(scope="session", autouse=True)

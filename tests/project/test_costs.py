@@ -108,7 +108,7 @@ def calls_per_step(
     tmp_path: Path, *hooks: Any, count: int = 12, kind: type[Steps] = Steps
 ) -> list[int]:
     """Return the number of calls in each step to functions of the package and of this file."""
-    calls: list[str] = []  # before Python 3.11 a number of look's own is set back after its event
+    calls: list[str] = []  # a list, because before Python 3.11 an int is reset after look's event
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code

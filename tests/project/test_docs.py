@@ -81,7 +81,7 @@ SOUGHT = {
     "fsdp": "guides/several_gpus",
     "mmcv": "coming/mmcv",
 }
-"""A reader's words, and the page that answers."""
+"""Searched words, and the page with the answer."""
 
 
 def check_search(index: dict[str, Any]) -> None:

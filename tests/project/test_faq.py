@@ -29,7 +29,7 @@ from support.training import TinyModule, make_loader, make_trainer
 PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^### ([^\n]*)\n\n```none\n(.*?)\n```$", PAGE, re.M | re.DOTALL)
 ENTRIES = {heading: " ".join(message.split()) for heading, message in BLOCKS}
-"""The messages by their headings; the page breaks them into lines."""
+"""The messages by heading, joined from the lines of the page."""
 
 
 class MyHook:

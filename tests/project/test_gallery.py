@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", PAGE, re.M | re.S)
 PICTURES = ROOT / "docs" / "pictures" / "gallery"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-"""The browser that draws the page of a report."""
+"""The browser for rendering a report's page."""
 QUIET = {"accelerator": "cpu", "logger": False, "enable_model_summary": False}
 QUIET |= {"enable_progress_bar": False}
 

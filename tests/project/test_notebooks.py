@@ -37,20 +37,20 @@ PROMISES = {
     "08_call_order": r"after_train_epoch",
     "09_from_mmcv": r"native   4 tensors, the largest difference 0e\+00",
 }
-"""What each prints, in a run and as it is kept."""
+"""Expected output of each notebook, in a run and as stored."""
 
 QUICK = ("01_quickstart",)
 
 DOCS = ROOT / "docs" / "pictures"
 
 SHOWN = {"07_averages": "averages.png"}
-"""Notebooks with a first picture that a page shows."""
+"""Notebooks whose first picture is on a page."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 DIGITS = (ROOT / "notebooks" / "digits.py").read_text(encoding="utf-8")
-"""The data and the net, which notebooks write into a file: they run without this repository."""
+"""The data and the net, written to a file by notebooks to run without this repository."""
 
 
 def execute(path: Path, folder: Path) -> Any:

@@ -31,7 +31,7 @@ TESTED_ELSEWHERE |= {"recipe", "inside_libraries"} | {  # by make peers
 }
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.stem not in TESTED_ELSEWHERE]
 FILES = {"hooks_in_yaml": ("hooks.yaml", "lr_config: {policy: step, step: [1]}")}
-"""Files of the reader's, by the pages that name them."""
+"""The reader's files by page."""
 QUIET = {"accelerator": "cpu", "logger": False, "enable_model_summary": False}
 
 
@@ -77,7 +77,7 @@ NEEDED = {
     "hydra.md": ["hydra"],
     "optuna.md": ["optuna", "optuna_integration"],
 }
-"""Packages that a page's code needs and that may be missing."""
+"""Optional packages required by a page's code."""
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Net(nn.Module):
             self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
 
     def forward(self, batch: Any) -> Any:
-        """Two losses."""
+        """Return two losses by name."""
         x, y = batch
         out = self.net(x)
         losses = nn.functional.mse_loss(out, y), nn.functional.l1_loss(out, y)
@@ -59,7 +59,7 @@ class Place:
 
     @property
     def inputs(self) -> list[Any]:
-        """Batches without targets."""
+        """The batches without targets."""
         return [x for x, _ in loader(20, 5)]
 
     def checkpointer(self, d2: Any) -> Any:

@@ -25,7 +25,7 @@ INSTALLED = (
     "portalocker==3.2.0",
     "opencv-python-headless==5.0.0.93",
 )
-"""mmengine and what it and fvcore import, without what is in every environment of torch."""
+"""MMEngine and the imports of MMEngine and fvcore that do not come with torch."""
 
 UNPACKED = (
     "mmdet==3.3.0",
@@ -40,10 +40,10 @@ UNPACKED = (
     "fvcore==0.1.5.post20221221",
     "iopath==0.1.10",
 )
-"""What is not installed: plain files of these are imported."""
+"""Packages imported as plain files without an installation."""
 
 DETECTRON2 = "sal-detectron2==0.7.2"
-"""detectron2's main branch of 2024. The wheel is for one Python; its plain files are for all."""
+"""detectron2's main branch of 2024. The wheel is for one Python, its plain files for all."""
 
 _FOR_ANY = (
     *("--python-version", "3.10", "--implementation", "cp", "--abi", "none"),
@@ -54,7 +54,7 @@ STUBS = (
     *("mmdet", "mmpretrain", "mmyolo", "mmpose", "mmselfsup", "mmrazor", "mmagic", "mmdet3d"),
     "detectron2",
 )
-"""The packages of which only single files are imported."""
+"""Packages with only single files imported."""
 
 _GIVEN = (
     "mmpretrain.utils.misc:get_ori_model",

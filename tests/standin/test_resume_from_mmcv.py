@@ -129,7 +129,7 @@ def test_a_config_in_a_files_meta_is_read(
     meta: Any = mmcv.ConfigDict(epoch=1, inner=dict(a=1))
     if (
         written_by == "mmcv"
-    ):  # whose class has this name in the file, and is pickled as a dict's heir
+    ):  # mmcv's class has this name in the file and is pickled as a dict subclass
         module = ModuleType("mmcx.utils.config")
         ours = {"__module__": module.__name__}
         module.ConfigDict = heir = type("ConfigDict", (dict,), ours)  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ def test_fault(whole: Path, tmp_path: Path, name: str) -> None:
         pytest.skip("small disks cannot be mounted here")
     for folder in (tmp_path, *tmp_path.parents):
         if not folder.stat().st_mode & 0o001:
-            folder.chmod(0o755)  # what nobody may do there is the question, not the way to it
+            folder.chmod(0o755)  # the test is about the last folder, not its parents
     STARTER.start(job=name, directory=str(tmp_path), whole=str(whole))
     status = STARTER.answer()
     error = tmp_path / "error.txt"

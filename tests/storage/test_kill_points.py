@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 RUN, SERIES, KEPT = "0123456789ab", "series", 2
 CHANGES = {"open", "os.rename", "os.remove", "os.symlink"}
-"""Audit events before a change of the disk; a file is opened before it is written."""
+"""Audit events before a change of the disk; a write begins with an open."""
 
 keep_two = partial(superseded, limit=KEPT)
 

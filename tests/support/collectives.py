@@ -30,7 +30,7 @@ class Collectives(ExitStack):
         super().__init__()
         self.found: Counter[str] = Counter()
         self.bytes = 0
-        """The bytes of the tensors and pickled objects that this process gives to the calls."""
+        """The bytes of tensors and pickled objects passed to the calls."""
         self._inside = threading.local()
 
     def __enter__(self) -> Collectives:

@@ -27,17 +27,17 @@ class Read(NamedTuple):
     """A read of a tensor's value."""
 
     method: str
-    """The tensor's, that was called."""
+    """The called method of the tensor."""
 
     numbers: int
     """How many the tensor has."""
 
     are_floats: bool
     is_ours: bool
-    """Whether it was called by this package itself."""
+    """Whether this package called the method."""
 
     waits: bool
-    """Whether it was in the thread that trains."""
+    """Whether the call was in the training thread."""
 
 
 class Reads(ExitStack):

@@ -33,7 +33,7 @@ _processes = multiprocessing.get_context("forkserver" if HAS_FORKS else "spawn")
 if HAS_FORKS:
     _processes.set_forkserver_preload(["support.imported_once"])
 _reading = threading.Lock()
-"""A start reads the exit codes of earlier processes: an exit code that two threads read is lost."""
+"""A start reads the exit codes of earlier processes; a code read by two threads is lost."""
 
 
 def start_server() -> None:

@@ -12,12 +12,12 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _flat_param, _optim
 
 __all__ = ["FSDPOnCPU"]
 
-# to_cpu() copies the gathered parameters to the host and frees the memory they came from. What is
-# on the host already is not copied, and a state dict would be read from freed memory
+# to_cpu() copies the gathered parameters to the host and frees the source memory. Parameters on the
+# host are not copied, so a state dict would be read from freed memory
 _flat_param.FlatParamHandle.to_cpu = lambda self: contextlib.nullcontext()  # type: ignore[method-assign]
 
-# the states of an optimizer are gathered one after another in the same memory, of which a copy to
-# the host is made: on the host there is none, and all would have the values of the last
+# an optimizer's states are gathered one after another in the same memory and copied to the host. On
+# the CPU nothing is copied, so all states would have the values of the last state
 _unflatten = _optim_utils._unflatten_orig_param_states
 
 

@@ -76,7 +76,7 @@ _NEEDS = {
     ),
     "val_check_interval as a time": (_SINCE_2_6, ("test_validation_by_the_clock",)),
 }
-"""Whether the installed release has each, and parts of the names of the tests that need it."""
+"""Whether the installed release has the feature, and parts of the names of its tests."""
 
 
 def what_it_lacks(test: str) -> str:

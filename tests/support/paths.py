@@ -9,4 +9,4 @@ __all__ = ["GOLDEN", "ROOT", "TESTS"]
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 GOLDEN = TESTS / "golden"
-"""What was recorded under other libraries, and what records it."""
+"""The recordings under other libraries, and the recorders."""

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-# the rank; and by what W&B's and ClearML's clients in a child are parts of the run of its parent
+# the rank, and the variables by which W&B's and ClearML's clients join the run of the parent
 _OF_THIS_PROCESS = (
     *("LOCAL_RANK", "WANDB_SERVICE"),
     *("CLEARML_PROC_MASTER_ID", "TRAINS_PROC_MASTER_ID"),

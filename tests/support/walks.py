@@ -58,10 +58,10 @@ __all__ = [
 PACKAGE = os.path.dirname(os.path.abspath(lightning_hooks.__file__)) + os.sep
 
 INTERVAL = 4
-"""Batches from one log to the next."""
+"""Batches between two log lines."""
 
 LOGGING_BATCH = 2 * INTERVAL - 1
-"""The batch at whose end the second line of the run is due; the first one is longer."""
+"""The batch with the run's second log line, because the first line takes a longer walk."""
 
 
 class Function(NamedTuple):
@@ -79,12 +79,12 @@ class Call(NamedTuple):
     """Holds a call of a function of the package."""
 
     caller: Function | None
-    """The nearest function of the package that waits for it, None for an entry."""
+    """The nearest calling function of the package, None for an entry."""
     callee: Function
 
     @property
     def crosses(self) -> bool:
-        """Whether caller and callee lie in different files."""
+        """Whether caller and callee are in different files."""
         return self.caller is not None and self.caller.file != self.callee.file
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Walk(NamedTuple):
 
     @property
     def changes(self) -> int:
-        """How often the walk changes file."""
+        """The number of file changes in the walk."""
         return len(self.visits) - 1
 
     @property
@@ -132,11 +132,11 @@ class Recorder:
         self._before: Any = sys.getprofile()
 
     def start(self) -> None:
-        """Begin to note."""
+        """Start recording."""
         sys.setprofile(self._note)
 
     def stop(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         sys.setprofile(self._before)
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
@@ -149,7 +149,7 @@ class Recorder:
 
 
 IN_THEIR_PLACE = {TrainStepModule.__setattr__.__code__}
-"""What Lightning calls at each of its events in the place of what takes longer."""
+"""Functions called by Lightning at each event in place of slower functions."""
 
 
 def _is_ours(code: CodeType) -> bool:

@@ -511,7 +511,7 @@ WITH_LIGHTNING: dict[str, tuple[Any, str]] = {
     ),
     "an iterable data set with a length": (loader_place.KINDS["stream with a state"], "a new pass"),
 }
-"""The rows of the table in docs/guides/resuming.md, by their first words."""
+"""The rows of the table in docs/guides/resuming.md by first words."""
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")

@@ -221,7 +221,7 @@ FRAMES = {
     *("co_name", "f_code", "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame"),
     *("_getframe", "currentframe", "walk_stack", "extract_stack", "getouterframes"),
 }
-"""What finds a frame or looks into one; as an attribute or a name."""
+"""Names for finding or inspecting a frame, as an attribute or a name."""
 
 CALLERS = {
     "_exports.py": "the file that asks for a name",
@@ -229,7 +229,7 @@ CALLERS = {
     "standin/utils/registry.py": "the module that registers a class, as in mmcv",
     "utils/warn.py": "the line of the user to warn of",
 }
-"""The files that look at their callers, at none by a function's name."""
+"""The files that inspect callers, but not by a function's name."""
 
 LIGHTNINGS = "trainer|strategy|loop|connector|precision|module|callback|logger|progress|result"
 """Words in the names of Lightning's objects."""

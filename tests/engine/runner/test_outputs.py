@@ -103,7 +103,7 @@ RESULTS = [
     *(None, 0.5, torch.tensor(0.5), (0.5, 1), [0.5], Result(0.5), "good", {"loss": None, 1: 2}),
     *({"loss": "none", "log_vars": [0.5]}, MappingProxyType({"loss": 0.5})),
 ]
-"""What Lightning accepts as the result of an evaluation's step; of a training step, some."""
+"""Results that Lightning accepts from an evaluation step, and some of them from a training step."""
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)

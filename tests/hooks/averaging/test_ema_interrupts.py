@@ -27,7 +27,7 @@ def test_a_signal_leaves_the_raw_weights_everywhere(
     assert found["epoch"] == 1
     assert equal(found["after"], found["raw"])
     assert not equal(found["ema"], found["raw"])
-    # written swapped, and by callbacks before and after the hook when it broke off
+    # saved with the average in the model, and by callbacks before and after the hook at the signal
     for name in ("full", "weights", "before", "after", "last", "broken"):
         checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
         assert equal(checkpoint["current_model_state"], found["raw"]), name

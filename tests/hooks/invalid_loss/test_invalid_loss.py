@@ -187,8 +187,8 @@ def test_reads_the_device_once_per_interval(tmp_path: Path) -> None:
         return [(read.method, read.numbers) for read in found]
 
     assert count() == []
-    # one flag for all weights before the run; then losses, with such a flag; before the last, at
-    # the end of the epoch, the losses of which Lightning's callbacks get the average
+    # a flag for all weights before the run; then losses with a flag; before the last read, at the
+    # end of the epoch, the losses whose average goes to Lightning's callbacks
     lists = [("tolist", n) for n in (5, 5, 10, 3)]
     assert count(CheckInvalidLossHook(interval=4)) == [("__bool__", 1), *lists]
 

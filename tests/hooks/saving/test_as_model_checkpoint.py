@@ -262,8 +262,8 @@ def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):
     trainer = trainer_of(tmp_path, hook, best, max_epochs=5, plugins=[Late()])
     with pytest.warns(UserWarning, match=r"epoch_\d.pth has no size and checksum in the list"):
         trainer.fit(TinyModule(), make_loader(), make_loader(1))
-    # what was not there when it was listed cannot be told from another file, and stays; the writer
-    # has not written the last file, which comes after the best of its epoch
+    # a file missing when listed cannot be distinguished from a foreign file, and stays; the late
+    # writer has not written the last file, which follows the best file of the epoch
     assert {f"epoch_{n}.pth" for n in range(1, 5)} == {p.name for p in tmp_path.glob("epoch_*")}
     assert (tmp_path / "best_val_loss_epoch_5.pth").exists()
 

@@ -685,7 +685,7 @@ hook = KeepHook(lambda: Kept(lambda writer: time.sleep(0.05)))
 fit(folder, hook, Full(), val=2, work_dir=str(folder / "work"), num_sanity_val_steps=0)
 print("sent", [record.seq for record in hook.kept.records], flush=True)
 """
-"""Lets no file of its process grow any more, as a full disk would."""
+"""Stops files of the process from growing, as a full disk does."""
 
 
 def test_a_full_disk_costs_one_warning_and_no_record(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_no_secret_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     mlflow, secret = writer_class("mlflow"), "http://me:s3cret@host"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
     for uri in (secret, "http://host"):
-        assert options_of(mlflow, None, {"uri": uri})["tracking_uri"] is None  # MLflow reads it
+        assert options_of(mlflow, None, {"uri": uri})["tracking_uri"] is None  # from the variable
     assert options_of(mlflow, None, {"uri": "http://other"})["tracking_uri"] == "http://other"
     store = "postgresql:///db?user=me&password=s3cret"
     assert without_secrets(store) == "postgresql:///db?user=me&password=***"

@@ -288,7 +288,7 @@ def in_mlflow(work: Path) -> dict[str, bool]:
         "system metrics": any(name.startswith("system/") for name in metrics),
         "images and tables": {"mlflow.loggedImages", "mlflow.loggedArtifacts"} <= tags.keys(),
         "the best checkpoint": bool([*work.glob("art/**/*.ckpt"), *work.glob("mlart*/**/*.pth")]),
-        # of this package or of Lightning, which MLflow leaves to this package
+        # this package or Lightning, a requirement that MLflow leaves to this package
         "a model with requirements": any(
             "lightning" in path.read_text() for path in texts if path.exists()
         ),

@@ -189,4 +189,4 @@ DATA: dict[str, Callable[[Path], None]] = {
     drawing.__name__: drawing
     for drawing in (classes, masks, coco, pairs, frames, flows, words, turned, films)
 }
-"""What draws a data set into a folder, by name."""
+"""The functions that draw a dataset into a folder, by name."""

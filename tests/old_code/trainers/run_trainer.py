@@ -23,7 +23,7 @@ from projects import PROJECTS, Project
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 VARYING = {"time", "data_time", "memory", "eval_time", "eta", "mmcv_version"}
-"""What differs from run to run in rows of a log; the version is for those who ask for a window."""
+"""Keys of log rows that differ from run to run; the version differs for projects with a window."""
 
 
 def numbers(tensor: Any) -> list[Any]:

@@ -7,4 +7,4 @@ from typing import Any
 __all__ = ["Case"]
 
 Case = tuple[dict[str, Any], dict[str, Any] | None]
-"""Arguments that a hook is made with, and some that it refuses; None: it takes none."""
+"""Valid and invalid arguments of a hook; None for a hook without arguments."""

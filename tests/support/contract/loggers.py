@@ -41,5 +41,4 @@ CONNECTED: dict[str, dict[str, Any]] = {
 }
 """Arguments of ``connect`` as a run leaves them for ``lightning-hooks replay``, by tracker.
 
-They are not as the table of trackers gives them: an option has several places, or a type.
-"""
+The table of trackers has another form, because an option has several places or a type."""

@@ -69,7 +69,7 @@ SITUATIONS: dict[str, Situation] = {
     "in mid-epoch": (TinyNormModule, one, {"val_check_interval": 2}),
     "fast": (TinyNormModule, one, {"fast_dev_run": True}),
 }
-"""The module, its validation loaders and the Trainer's arguments."""
+"""The module, the validation loaders and the Trainer's arguments."""
 
 
 class OnPurposeError(Exception):

@@ -71,7 +71,7 @@ class TrainHook:
 
 
 class Timer:
-    """Both of Pet's timers."""
+    """Pet's two timers."""
 
     def __init__(self):
         self.reset()

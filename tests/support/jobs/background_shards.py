@@ -26,7 +26,7 @@ from support.processes import write_rank
 from support.training import make_loader, make_trainer
 
 WAIT = 60
-"""Seconds after which a write that waits for the training gives up."""
+"""Timeout in seconds of a write waiting for the training."""
 
 
 class Batches(Callback):

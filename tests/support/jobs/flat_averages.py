@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "flat": {"use_orig_params": False},
     "flat_directory": {"use_orig_params": False, "state_dict_type": "sharded"},
 }
-"""What a strategy is given; of a flat parameter the optimizer's state is in no single file."""
+"""Arguments of each strategy; a single file has no optimizer state of a flat parameter."""
 
 
 class Module(TinyModule):

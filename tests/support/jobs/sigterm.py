@@ -19,7 +19,7 @@ from support.training import NoValidation, fit, make_loader, two_ranks
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
 STEPS = {"rank 0": {0: 2}, "rank 1": {1: 2}, "both": {0: 2, 1: 3}}
-"""The step in which the signal reaches a rank; an epoch has four."""
+"""The step of the signal on each rank; an epoch has four steps."""
 
 
 class Signals(Callback):

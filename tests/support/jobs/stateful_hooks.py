@@ -52,7 +52,7 @@ ROWS = {
     "fsdp2 and tp, file": (2, 2),
     "fsdp2 and tp, directory": (2, 2),
 }
-"""The strategy and what it writes; how many ranks share the data, and how many a layer."""
+"""Strategy and files: the number of ranks that share the data, and that share each layer."""
 
 
 def type_of(row: str) -> torch.dtype:

@@ -62,7 +62,7 @@ REAL_CLIENTS = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-"""The marks of a file whose tests call the trackers' clients."""
+"""The pytest marks of a file that uses the trackers' clients."""
 
 
 class Sent(LoggerHook):

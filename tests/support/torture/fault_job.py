@@ -96,7 +96,7 @@ def files(directory: str) -> list[str]:
 
 
 class At(Hook):
-    """Does something at the end of an epoch."""
+    """Calls a function at the end of an epoch."""
 
     def __init__(self, epoch: int, act: Callable[[], None]) -> None:
         self.epoch, self.act = epoch, act

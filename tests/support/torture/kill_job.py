@@ -27,7 +27,7 @@ from support.training import TinyNormModule, make_loader, make_trainer
 
 EPOCHS, BATCHES, KEPT = 12, 4, 2
 INTERRUPTED = 3
-"""The exit status of what Lightning ends by a SystemExit, of SIGTERM or Ctrl-C."""
+"""The exit status after Lightning's SystemExit for SIGTERM or Ctrl-C."""
 
 
 class Module(TinyNormModule):
