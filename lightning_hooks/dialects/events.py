@@ -480,10 +480,10 @@ class _WindowWriter(EventWriter):
         self._writer: Any = None  # the file, opened by the first write
 
     def close(self) -> None:
-        """Close the file; a later write opens a file again."""
+        """Close the file; a later write, as in a further run, opens a file again."""
         if self._writer is not None:
             self._writer.close()
-        self._writer = None
+        self._writer, self._last_iteration = None, -1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_writer": None}
@@ -622,6 +622,7 @@ class VisdomWriter(_WindowWriter):
 
     def close(self) -> None:
         """Wait until all values are drawn."""
+        super().close()
         self._page.close()
 
 
@@ -689,6 +690,6 @@ class CommonMetricPrinter(_WindowWriter):
             storage.put_scalar("eta_seconds", seconds, smoothing_hint=False)
             return seconds
         last, self._last_write = self._last_write, (storage.iter, time.perf_counter())
-        if last is None or storage.iter == last[0]:
+        if last is None or storage.iter <= last[0]:  # of an earlier run
             return None
         return (self._last_write[1] - last[1]) / (storage.iter - last[0]) * iterations
