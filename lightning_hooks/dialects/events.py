@@ -238,11 +238,11 @@ class EventStorage:
         for name, value in scalars.items():
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
-    def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
+    def feed(self, scalars: Mapping[str, Any]) -> None:
         """Add values to several scalars with their present smoothing hints."""
         for name, value in scalars.items():
             hint = self._smoothing_hints.get(self._current_prefix + name, True)
-            self.put_scalar(name, value, hint, cur_iter)
+            self.put_scalar(name, value, hint)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         """Store an image (channels, height, width) for writers of images."""

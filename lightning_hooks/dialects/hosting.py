@@ -293,10 +293,8 @@ class Facade:
     device = property(attrgetter("native_runner.trainer.strategy.root_device"))
     """The device of the training."""
 
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
-        return self.native_runner.is_writer
+    is_writer = property(attrgetter("native_runner.is_writer"))
+    """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
 
     @property
     def model(self) -> Any:
