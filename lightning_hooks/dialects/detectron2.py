@@ -690,6 +690,9 @@ class TorchMemoryStats(HookBase):
         check_int("max_runs", max_runs, 0)
         self._period = period
         self._max_runs = max_runs
+
+    def before_train(self) -> None:
+        """Count the lines of a run from 0."""
         self._runs = 0
 
     def after_step(self) -> None:
@@ -992,6 +995,11 @@ class BestCheckpointer(_AtPeriods):
         self._sign = 1 if mode == "max" else -1
         self.best_metric: float | None = None
         self.best_iter: int | None = None
+
+    def before_train(self) -> None:
+        """Forget the best value of an earlier run."""
+        if self.trainer.iter == 0:
+            self.best_metric = self.best_iter = None
 
     def _act(self) -> None:
         entry = self.trainer.storage.latest_values().get(self.val_metric)

@@ -238,11 +238,11 @@ class EventStorage:
         for name, value in scalars.items():
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
-    def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
+    def feed(self, scalars: Mapping[str, Any]) -> None:
         """Add values to several scalars with their present smoothing hints."""
         for name, value in scalars.items():
             hint = self._smoothing_hints.get(self._current_prefix + name, True)
-            self.put_scalar(name, value, hint, cur_iter)
+            self.put_scalar(name, value, hint)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         """Store an image (channels, height, width) for writers of images."""
@@ -480,10 +480,10 @@ class _WindowWriter(EventWriter):
         self._writer: Any = None  # the file, opened by the first write
 
     def close(self) -> None:
-        """Close the file; a later write opens a file again."""
+        """Close the file; a later write, as in a further run, opens a file again."""
         if self._writer is not None:
             self._writer.close()
-        self._writer = None
+        self._writer, self._last_iteration = None, -1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_writer": None}
@@ -622,6 +622,7 @@ class VisdomWriter(_WindowWriter):
 
     def close(self) -> None:
         """Wait until all values are drawn."""
+        super().close()
         self._page.close()
 
 
@@ -689,6 +690,6 @@ class CommonMetricPrinter(_WindowWriter):
             storage.put_scalar("eta_seconds", seconds, smoothing_hint=False)
             return seconds
         last, self._last_write = self._last_write, (storage.iter, time.perf_counter())
-        if last is None or storage.iter == last[0]:
+        if last is None or storage.iter <= last[0]:  # of an earlier run
             return None
         return (self._last_write[1] - last[1]) / (storage.iter - last[0]) * iterations

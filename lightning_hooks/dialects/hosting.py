@@ -72,6 +72,10 @@ class Hosted(HostedHook):
         self.loaded_checkpoint: dict[str, Any] | None = None
         """The loaded checkpoint, until the run begins."""
 
+    def forget_file(self) -> None:
+        """Forget what a loaded checkpoint has for a run that did not begin."""
+        self.loaded_state = self.loaded_checkpoint = None
+
     def __reduce__(self) -> Any:
         return host_as, (self.foreign_hook, self.dialect.name)
 
@@ -289,10 +293,8 @@ class Facade:
     device = property(attrgetter("native_runner.trainer.strategy.root_device"))
     """The device of the training."""
 
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
-        return self.native_runner.is_writer
+    is_writer = property(attrgetter("native_runner.is_writer"))
+    """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
 
     @property
     def model(self) -> Any:
@@ -522,6 +524,7 @@ def load_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
             hosted.loaded_state = state
             if "after_load_checkpoint" in hosted.dialect.methods:
                 hosted.loaded_checkpoint = file.contents
+            Driver.of(file.trainer).fit.callback(hosted.forget_file)
         elif state is not None:
             hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))

@@ -105,7 +105,7 @@ class WatchHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Begin with the first step of a new run, or with the next interval of a resumed one."""
-        self._last, self._resumed = {**self._resumed}, {}
+        self._last = {**self._resumed}
         self._begun = -1 if self._last else (runner.iter - 1) // self.interval
         self._before = {}
         self._looks_for_moments = self.moments
@@ -190,9 +190,9 @@ class WatchHook(Hook):
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the intervals for the run that goes on."""
-        self._resumed = (
-            file.own_part.get("watch", {}).get(self.interval, {}) if file.resumes else {}
-        )
+        if file.resumes:
+            self._resumed = file.own_part.get("watch", {}).get(self.interval, {})
+            Driver.of(file.trainer).fit.callback(vars(self).pop, "_resumed", None)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

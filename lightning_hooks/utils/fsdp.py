@@ -173,26 +173,19 @@ def load(model: nn.Module, state: Mapping[str, Any]) -> None:
 
 
 def _whole(model: nn.Module, everywhere: bool) -> AbstractContextManager[Any]:
-    from torch.distributed.fsdp import (
-        FullStateDictConfig,
-        FullyShardedDataParallel,
-        StateDictType,
-    )
+    from torch.distributed import fsdp
 
-    kind = StateDictType.FULL_STATE_DICT
-    config = FullStateDictConfig(offload_to_cpu=not everywhere, rank0_only=not everywhere)
-    return FullyShardedDataParallel.state_dict_type(model, kind, config)
+    config = fsdp.FullStateDictConfig(offload_to_cpu=not everywhere, rank0_only=not everywhere)
+    kind = fsdp.StateDictType.FULL_STATE_DICT
+    return fsdp.FullyShardedDataParallel.state_dict_type(model, kind, config)
 
 
 def _sharded(model: nn.Module) -> AbstractContextManager[Any]:
-    from torch.distributed.fsdp import (
-        FullyShardedDataParallel,
-        ShardedStateDictConfig,
-        StateDictType,
-    )
+    from torch.distributed import fsdp
 
-    config = ShardedStateDictConfig(offload_to_cpu=False)  # NCCL gathers on a GPU alone
-    return FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, config)
+    config = fsdp.ShardedStateDictConfig(offload_to_cpu=False)  # NCCL gathers on a GPU alone
+    kind = fsdp.StateDictType.SHARDED_STATE_DICT
+    return fsdp.FullyShardedDataParallel.state_dict_type(model, kind, config)
 
 
 def _is_sharded_tensor(value: Any) -> bool:

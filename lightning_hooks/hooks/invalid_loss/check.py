@@ -185,9 +185,10 @@ class CheckInvalidLossHook(Hook):
         self._action = ACTIONS[self.action](self, runner)
         if self._resumed is not None:
             self._action.resume(self._resumed)
-            self._resumed = None
         fit.callback(self._end_fit, trainer)
         # files without a callback by Lightning, such as weights-only files, come this way, too
+        if self._saves is not None:  # of a fit that has failed
+            self._saves.remove()
         save = partial(self._save, runner, trainer.save_checkpoint)
         self._saves = MethodPatch(trainer, "save_checkpoint", instead=save)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
@@ -237,7 +238,9 @@ class CheckInvalidLossHook(Hook):
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the counts for the run that goes on."""
-        self._resumed = file.own_part.get("skips", {}) if file.resumes else None
+        if file.resumes:
+            self._resumed = file.own_part.get("skips", {})
+            Driver.of(file.trainer).fit.callback(vars(self).pop, "_resumed", None)
 
     # -- each step -------------------------------------------------------------------------
 

@@ -258,12 +258,9 @@ def _read_file(trainer: L.Trainer, path: str) -> dict[str, Any]:
     }
 
 
-def _without_values(state: Mapping[Any, Any]) -> dict[Any, Any]:
+def _without_values(state: Mapping[Any, Any]) -> Any:
     """Return an optimizer's state with the shapes and types of its tensors alone."""
-    shapes: dict[Any, Any] = apply_to_collection(
-        {**state}, torch.Tensor, lambda tensor: tensor.to("meta")
-    )
-    return shapes
+    return apply_to_collection({**state}, torch.Tensor, lambda tensor: tensor.to("meta"))
 
 
 @torch.no_grad()
@@ -280,7 +277,8 @@ def _share(trainer: L.Trainer, rest: Mapping[str, Any]) -> None:
     states = []
     for optimizer, shapes in zip(trainer.optimizers, rest["optimizers"], strict=True):
         state = _filled(shapes, optimizer.state_dict()["state"], device)
-        ranks.broadcast_(_tensors(state), device)
+        leaves = pytree.tree_leaves(state)
+        ranks.broadcast_((leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), device)
         states.append(state)
     for _, average in _averages(trainer):
         ranks.broadcast_(average.values(), device)
@@ -305,11 +303,6 @@ def _filled(shapes: Any, live: Any, device: torch.device) -> Any:
         lives = live if isinstance(live, Mapping) else {}
         return {key: _filled(value, lives.get(key), device) for key, value in shapes.items()}
     return apply_to_collection(shapes, torch.Tensor, partial(_filled, live=None, device=device))
-
-
-def _tensors(state: Any) -> list[torch.Tensor]:
-    """Return the tensors of a nested state, in order."""
-    return [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, torch.Tensor)]
 
 
 def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Spikes:
     @torch.no_grad()
     def judged(self, loss: torch.Tensor) -> torch.Tensor:
         """Take in a loss; return infinity for a spike that counts as bad, else the loss."""
-        loss = scalar(loss.detach()).as_subclass(torch.Tensor).float()
+        loss = scalar(loss.detach()).float()
         if self._losses.device != loss.device:
             self._losses, self._in_a_row = (
                 tensor.to(loss.device) for tensor in (self._losses, self._in_a_row)

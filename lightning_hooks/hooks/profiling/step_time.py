@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Account, Probes
 from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.packages import require
 
 __all__ = ["StepTimeHook"]
 
@@ -92,11 +92,8 @@ class StepTimeHook(Hook):
         check_int("interval", interval, 1)
         check_int("warmup_iters", warmup_iters, 0)
         check_bool(log=log, table=table)
-        if table and importlib.util.find_spec("rich") is None:
-            raise ImportError(
-                "StepTimeHook(table=True) needs rich: pip install rich, or table=False",
-                name="rich",
-            )
+        if table:
+            require("rich", "StepTimeHook(table=True)")
         self.interval = interval
         self.warmup_iters = warmup_iters
         self.write_log = log

@@ -82,7 +82,7 @@ class ThroughputHook(Hook):
     """The clock, in nanoseconds."""
 
     _start: int | None = None  # the end of the last iteration; None where no time counts
-    _ready: int = 0  # when the batch was there
+    _ready: int | None = None  # when the batch was there, within an iteration
     _first: int = 0  # the first iteration of the fit
     _size_of: Callable[[Any], Any] | None = None
     _counter: FlopCounterMode | None = None  # in the batch whose operations are counted
@@ -117,7 +117,7 @@ class ThroughputHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Watch the checkpoints and validations, and look up the peak of the device."""
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
-        self._start, self._first = None, runner.iter
+        self._start, self._ready, self._first = None, None, runner.iter
         warn_unless_logged(self, runner)
         warn_unless_reached(self, runner, "nothing is logged", warmup_iters=self.warmup_iters)
         self._size_of = self.samples or extract_batch_size
@@ -125,19 +125,20 @@ class ThroughputHook(Hook):
         self._peak = self.peak_flops
         if self.flops is not None and self._peak is None:
             self._peak = peak_of(trainer)
-        fit.patch(trainer, "save_checkpoint", after=self._restart)
+        for owner in (trainer, runner):
+            fit.patch(owner, "save_checkpoint", after=self._restart)
         # an average's second validation has no events
         fit.patch(trainer.fit_loop.epoch_loop.val_loop, "run", after=self._restart)
 
     @contextlib.contextmanager
     def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
-        """Leave out the iteration with an evaluation by a hook, which may be before or after."""
+        """Leave out an evaluation by a hook."""
         yield
-        self._start = None
+        self._restart()
 
     def _restart(self, result: object = None) -> None:
-        """Begin to measure anew: what came before belongs to no iteration."""
-        self._start = self.clock()
+        """Begin to measure anew; within an iteration, after its end."""
+        self._start = self.clock() if self._ready is None else None
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Begin with the wait for the first batch."""
@@ -152,15 +153,17 @@ class ThroughputHook(Hook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log the iteration's numbers, weighted by the iteration's time."""
-        now, start = self.clock(), self._start
-        self._start = now
+        now, start, ready = self.clock(), self._start, self._ready
+        self._start, self._ready = now, None
         if self._counter is not None:
             self._counting.close()
             self._batch_flops, self._counter = float(self._counter.get_total_flops()), None
-        if start is None or now <= start or runner.iter - self._first < self.warmup_iters:
+        if start is None or ready is None or now <= start:
+            return
+        if runner.iter - self._first < self.warmup_iters:
             return
         spent, batch, ranks = now - start, runner.data_batch, runner.world_size
-        values = {"data_share": max(0, self._ready - start) / spent}
+        values = {"data_share": (ready - start) / spent}
         if self._size_of is not None:
             try:
                 samples = _number("samples", self._size_of(batch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from operator import mul
 from typing import Any
@@ -84,8 +84,8 @@ class FieldUpdaterHook(Updater):
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: for ``"lr"`` and ``"momentum"``, which have hooks of their own, a policy with a
-            base or a warm-up of its own, and at the start of a run for a name that no group has,
-            or a value below 0 or, of a beta, not below 1.
+            base or a warm-up of its own, and at the start of a run for a group without a number of
+            the name, or a value below 0 or, of a beta, not below 1.
 
     Source: Ignite's ``ParamGroupScheduler`` and MMEngine's ``param_name`` set any entry, too.
 
@@ -95,7 +95,6 @@ class FieldUpdaterHook(Updater):
     [0.25, 0.3125, 0.375, 0.4375]
     """
 
-    _reads_step = False
     priority = "HIGH"
     _is_logged = False
 
@@ -159,24 +158,13 @@ class FieldUpdaterHook(Updater):
         """Raise ValueError where the policy does."""
         self.policy._check(total)
 
-    def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
-        """Return the first value of each group; 0 for a group without the field."""
-        self._keep_first_values(optimizer)
-        groups = optimizer.param_groups
-        return [param_groups.as_number(group.get(f"initial_{self.name}", 0)) for group in groups]
-
     def _update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the field."""
         if is_new:
-            value, (position, total) = self._value, self._progress(runner)
-            self._regular = param_groups.map_values(
-                lambda base: value(base, position, total), self._base
-            )
+            self._regular = self._policy_values(runner)
         values = self._regular if warm_up_at is None else self._warm_values(warm_up_at)
         key, _, item = self.name.partition(".")
         for _, group, number in param_groups.with_groups(runner.optimizer, values):
-            if key not in group:
-                continue
             if item:
                 entries = [*group[key]]
                 param_groups.fill(entries, int(item), number)

@@ -79,20 +79,14 @@ def value_of(hook: Updater) -> Callable[[Any, int, Any], float]:
     """
     if hook._own_base is None and hook._own_total is None and hook._is_predictable():
         return partial(type(hook)._value, hook)  # a bound method with another name has no pickle
-    return _Policy(hook)
+    return partial(_value_in_window, hook)
 
 
-class _Policy:
-    """A policy with a base, a length or a ``get_lr`` of its own, as a function of the position."""
-
-    def __init__(self, hook: Updater) -> None:
-        self._hook = hook
-
-    def __call__(self, base: Any, position: int, total: Any) -> float:
-        hook = self._hook
-        base = base if hook._own_base is None else hook._own_base
-        position, total = hook._own_window(position, total)
-        if hook._is_predictable():
-            return hook._value(base, position, total)
-        get = getattr(hook, f"get_{hook._quantity.symbol}")
-        return float(get(PolicyRunner(hook.by_epoch, position, total), base))
+def _value_in_window(hook: Updater, base: Any, position: int, total: Any) -> float:
+    """Return the value of a policy with a base, a length or a ``get_lr`` of its own."""
+    base = base if hook._own_base is None else hook._own_base
+    position, total = hook._own_window(position, total)
+    if hook._is_predictable():
+        return hook._value(base, position, total)
+    get = getattr(hook, f"get_{hook._quantity.symbol}")
+    return float(get(PolicyRunner(hook.by_epoch, position, total), base))

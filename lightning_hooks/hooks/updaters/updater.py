@@ -454,16 +454,8 @@ class Updater(Hook):
 
     def _warm_values(self, cur_iters: int) -> Values:
         """Return the values of all groups, with warm-up."""
-        factor, scale, regular = (
-            self._warmup_factor(cur_iters),
-            self._quantity.warm_up,
-            self._regular,
-        )
-        if isinstance(regular, dict):
-            return {
-                name: [scale(factor, value) for value in group] for name, group in regular.items()
-            }
-        return [scale(factor, value) for value in regular]
+        warm = partial(self._quantity.warm_up, self._warmup_factor(cur_iters))
+        return param_groups.map_values(warm, self._regular)
 
     # -- helpers for a quantity --------------------------------------------------------------
 
@@ -477,16 +469,16 @@ class Updater(Hook):
 
     def _regular_values(self, runner: Runner, get: Callable[..., Any], stock: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
-        if getattr(get, "__func__", None) is not stock:
-            if self._own_total is not None and not self._is_predictable():
-                runner = cast("Runner", PolicyRunner(self.by_epoch, *self._progress(runner)))
-            return param_groups.map_values(partial(get, runner), self._base)
+        if getattr(get, "__func__", None) is stock:
+            return self._policy_values(runner)
+        if self._own_total is not None and not self._is_predictable():
+            runner = cast("Runner", PolicyRunner(self.by_epoch, *self._progress(runner)))
+        return param_groups.map_values(partial(get, runner), self._base)
+
+    def _policy_values(self, runner: Runner) -> Values:
+        """Return the policy's value of every group."""
         value, (position, total) = self._value, self._progress(runner)
-        if isinstance(self._base, dict):
-            return {
-                k: [value(b, position, total) for b in bases] for k, bases in self._base.items()
-            }
-        return [value(base, position, total) for base in self._base]
+        return param_groups.map_values(lambda base: value(base, position, total), self._base)
 
     # -- the state: skipped steps ------------------------------------------------------------
 

@@ -123,6 +123,8 @@ class WSDLrUpdaterHook(LrUpdaterHook):
             asked = runner.trainer.strategy.reduce_boolean_decision(asked, all=False)
         if asked:
             self.start_decay(runner)
+            if self.span is None:  # the planned decay has begun, and no later run is to begin one
+                _remove_request(runner)
 
     def _end_with_decay(self, runner: Runner) -> None:
         """End the run after the decay's last epoch or iteration; all ranks count the same."""

@@ -29,6 +29,7 @@ class EMAHook(Hook):
     """
 
     _reads_step = False
+    _runs_user_code = True  # so that checkpoint files keep the buffers apart
 
     def __init__(
         self,

@@ -123,6 +123,31 @@ def test_an_evaluation_within_an_epoch_does_not_count(tmp_path: Path, is_first: 
     assert [row["samples_per_sec"] for row in rows] == pytest.approx([size * 250] * 4)
 
 
+@pytest.mark.parametrize("owner", ["trainer", "runner"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_checkpoint_of_a_hook_does_not_count(tmp_path: Path, owner: str, is_first: bool) -> None:
+    clock = Clock()
+
+    class Saves(Hook):
+        priority = "NORMAL" if is_first else "VERY_LOW"
+
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.iter % 3 == 1:
+                where = {"trainer": runner.trainer, "runner": runner}[owner]
+                where.save_checkpoint(str(tmp_path / "saved"))
+                clock.now += is_first  # within the iteration, which is left out
+
+    class Slow(Timed):
+        def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            clock.now += 1000
+            return super().state_dict(*args, **kwargs)
+
+    hooks = Saves(), made(clock), TextLoggerHook(interval=2)
+    make_trainer(tmp_path, *hooks).fit(Slow(clock), make_loader(8))
+    size = len(next(iter(make_loader(8)))[0])
+    assert [row["samples_per_sec"] for row in lines(tmp_path)] == pytest.approx([size * 250] * 4)
+
+
 def test_operations_are_counted_once_or_given(tmp_path: Path) -> None:
     clock = Clock()
     measured = made(clock, flops="measure", peak_flops=1e9)

@@ -203,6 +203,25 @@ def test_a_new_run_forgets_an_old_request(tmp_path: Path) -> None:
     assert seen.seen == [1, 1, 1, 1, 1, 0.5]
 
 
+def test_a_request_in_the_planned_decay_is_no_request_of_a_resumed_run(tmp_path: Path) -> None:
+    class AskLate(Hook):
+        """Asks for the decay in the planned decay."""
+
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.iter == 3:
+                (tmp_path / "start_decay").touch()
+
+    adapter = HookAdapter([wsd(decay=2), AskLate()], work_dir=str(tmp_path))
+    trainer = make_trainer(tmp_path, adapter, max_epochs=3)
+    trainer.fit(Module(), make_loader(2))
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    rest = Values()
+    adapter = HookAdapter([wsd(decay=2), rest], work_dir=str(tmp_path))
+    trainer = make_trainer(tmp_path, adapter, max_epochs=6)
+    trainer.fit(Module(), make_loader(2), ckpt_path=tmp_path / "a.ckpt")
+    assert rest.seen == [1, 1, 1, 1, 1, 0.5]
+
+
 def test_the_command_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["decay", str(tmp_path / "none")]) == 2
     assert "there is no folder" in capsys.readouterr().err
