@@ -16,13 +16,13 @@ def close(one: float, other: float, within: float) -> bool:
 
 
 def differences(one: Any, other: Any, within: float = 1e-5, at: str = "") -> list[str]:
-    """Return a line for each place in which two nested values differ.
+    """Return a line for each difference between two nested values.
 
     Args:
         one: A value of lists, dictionaries, numbers and texts.
-        other: What it is compared with.
-        within: How much numbers may differ, relative and absolute.
-        at: The place of both.
+        other: The value to compare with.
+        within: The relative and absolute tolerance of numbers.
+        at: The path to both values.
 
     Examples:
         >>> differences({"a": [1.0, 2]}, {"a": [1.0, 3]})

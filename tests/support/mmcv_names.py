@@ -16,10 +16,10 @@ ENDING = {"class": "", "function": "()", "value": "="}
 
 
 def short(modules: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return one line per module: the names that it defines, then those that it imports.
+    r"""Return a line per module: the defined names, then the imported names.
 
     >>> short({"mmcv.fileio.path": {"A": "class", "fopen": {"function": "a"}, "N": "value"}})
-    'mmcv.fileio.path fopen() N= : A\\n'
+    'mmcv.fileio.path fopen() N= : A\n'
     """
     lines = []
     for module, names in sorted(modules.items()):

@@ -1,13 +1,13 @@
-"""Count how often a value changes file on its way through the package, in real fits.
+"""Count how often a walk through the package changes file, in real fits.
 
-A walk is what the package does from an event of Lightning's, or a call of the user's, to an
-effect: a hook object, a line in a file, a checkpoint. Its calls are noted by ``sys.setprofile`` on
-the training thread, in their order. It changes file at each call of a function that lies in
-another file than the function called before it. A generator or a comprehension that goes on is a
-call too, and a return is none.
+A walk is the sequence of the package's calls from a Lightning event, or a user's call, to an
+effect: a hook object, a line in a file, a checkpoint. ``sys.setprofile`` records the calls in order
+on the training thread. A walk changes file at each call of a function in another file than the
+previously called function. Resuming a generator or a comprehension counts as a call; a return does
+not.
 
-``python -m support.walks`` prints all walks, with ``--calls save text_log`` every change of
-some. The numbers are those of Python 3.10 and 3.11; from 3.12 on, a comprehension is no call.
+``python -m support.walks`` prints all walks; ``--calls save text_log`` prints every change of the
+named walks. The numbers are for Python 3.10 and 3.11; from 3.12 on, a comprehension is not a call.
 """
 
 from __future__ import annotations

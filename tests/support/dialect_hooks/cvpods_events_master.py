@@ -1,6 +1,6 @@
 """Storage and writers as on cvpods' main branch: the storage gives values with iterations.
 
-Source: ``cvpods/utils/dump/events.py`` of the main branch, retold.
+Source: ``cvpods/utils/dump/events.py`` of the main branch, rewritten.
 """
 
 from __future__ import annotations

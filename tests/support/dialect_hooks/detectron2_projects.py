@@ -1,4 +1,4 @@
-"""Hooks of projects on detectron2, retold from their repositories and documentation.
+"""Hooks of projects on detectron2, rewritten from the repositories and documentation.
 
 ======================  ===========================================================================
 hook                    source

@@ -1,4 +1,4 @@
-"""Hooks of projects on MMEngine, retold from their repositories and documentation.
+"""Hooks of projects on MMEngine, rewritten from the repositories and documentation.
 
 ===============================  ==================================================================
 hook                             source
