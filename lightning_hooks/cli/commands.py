@@ -48,6 +48,8 @@ def plot(given: Namespace) -> int:
             "--keys is for runs, as is --all; --epochs and --iters-per-epoch are for a config"
         )
     if all(is_run):
+        for path in given.target:
+            _check_path(path)
         from lightning_hooks.cli import plot_runs
 
         runs = [plot_runs.read_run(path) for path in given.target]

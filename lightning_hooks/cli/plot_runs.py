@@ -143,7 +143,10 @@ class RunLog:
 
 
 def read_run(path: str | Path) -> RunLog:
-    """Read a ``.log.json``: of a folder the newest.
+    """Read a ``.log.json``: of a folder the newest of a fit.
+
+    An evaluation in a process of its own has a log of its own, later than the fit's. It is read if
+    the folder has no log of a fit.
 
     Args:
         path: A run's work directory, or a ``.log.json``.
@@ -153,19 +156,26 @@ def read_run(path: str | Path) -> RunLog:
         ValueError: if the log has no row.
     """
     path = Path(path)
-    logs = sorted(path.glob("*.log.json")) if path.is_dir() else [path]
-    if not logs or not logs[-1].is_file():
+    logs = sorted(path.glob("*.log.json"), reverse=True) if path.is_dir() else [path]
+    if not logs or not logs[0].is_file():
         raise FileNotFoundError(f"{path} has no .log.json: TextLoggerHook writes one")
+    newest = _read_log(logs[0])
+    read = itertools.chain([newest], map(_read_log, logs[1:]))
+    run = next((run for run in read if not run.rows or any(map(_is_of_fit, run.rows))), newest)
+    if not run.rows:
+        raise ValueError(f"{run.path} has no row of a log")
+    return run
+
+
+def _read_log(path: Path) -> RunLog:
     rows, damaged = [], 0
-    for number, line in enumerate(logs[-1].read_bytes().splitlines()):
+    for number, line in enumerate(path.read_bytes().splitlines()):
         row = _row(line)
         if row is not None:
             rows.append(row)
         elif number or b'"mode"' in line:  # the first line may be the run's meta
             damaged += 1
-    if not rows:
-        raise ValueError(f"{logs[-1]} has no row of a log")
-    return RunLog(logs[-1], tuple(rows), damaged)
+    return RunLog(path, tuple(rows), damaged)
 
 
 def _row(line: bytes) -> Row | None:

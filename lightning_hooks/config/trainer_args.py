@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.engine.usage_errors import check_names
 from lightning_hooks.hooks.saving.evaluation import EvalHook, intervals_of
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -21,6 +22,12 @@ DEFAULTS: dict[str, Any] = {
 }
 """The Trainer's default values."""
 
+RUNNER_KEYS = (
+    *("type", "max_epochs", "max_iters"),
+    *("model", "batch_processor", "optimizer", "work_dir", "logger", "meta"),
+)
+"""The arguments of mmcv's runners."""
+
 LENGTH = ("max_epochs", "max_steps")
 RELATED = (LENGTH, ("check_val_every_n_epoch", "val_check_interval"), ("limit_val_batches",))
 """Groups of arguments; a user's value for a member settles the whole group."""
@@ -35,26 +42,29 @@ def run_length(
 
     Args:
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
-            ``dict(type="IterBasedRunner", max_iters=...)``; by default the other two arguments
-            decide.
+            ``dict(type="IterBasedRunner", max_iters=...)``; without a type, the limit decides.
         total_epochs: The old name of ``max_epochs``.
         total_iters: The old name of ``max_iters``.
 
     Raises:
         UnknownNameError: for a runner of another type.
-        TypeError: for a limit of another type than int.
+        TypeError: for an unknown key of the runner, or a limit of another type than int.
         ValueError: for a missing limit, or two different limits.
 
     >>> run_length({"type": "IterBasedRunner", "max_iters": 100})
     (False, {'max_epochs': -1, 'max_steps': 100})
     """
-    if runner is None:
-        runner = {"type": "IterBasedRunner"} if total_iters is not None else {}
-    kind = runner.get("type", "EpochBasedRunner")
+    runner = {} if runner is None else runner
+    in_iters = runner.get("max_epochs") is None and runner.get("max_iters", total_iters) is not None
+    kind = runner.get("type", "IterBasedRunner" if in_iters else "EpochBasedRunner")
     if kind in ("EpochBasedRunner", "Runner"):
+        check_names("runner", runner, RUNNER_KEYS)
         epochs = _limit(runner, "max_epochs", "total_epochs", total_epochs)
+        if epochs is None and runner.get("max_iters") is not None:
+            raise ValueError(f"an EpochBasedRunner needs max_epochs, got {shown(dict(runner))}")
         return True, {} if epochs is None else {"max_epochs": epochs}
     if kind == "IterBasedRunner":
+        check_names("runner", runner, RUNNER_KEYS)
         iters = _limit(runner, "max_iters", "total_iters", total_iters)
         if iters is None:
             raise ValueError(f"an IterBasedRunner needs max_iters, got {shown(dict(runner))}")

@@ -89,13 +89,21 @@ def replay(
     elif os.path.isdir(path):
         raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
     elif everything or read_head(path)[0].get("writer") != to:
-        records = StoredSpool(path)
+        records = _read(path)
         failed = records.failed
     else:
         with exclusive(path):
             return _deliver(path, str(to), new_run, on_sent, options)
     _send_to(to, records, failed, on_sent, options)
     return len(records)
+
+
+def _read(path: str, *, rest: bool = False) -> StoredSpool:
+    """Open a spool; a warning counts the damaged lines."""
+    records = StoredSpool(path, rest=rest)
+    if records.damaged:
+        default_logger(0).warning("%s: %d damaged lines are left out", path, records.damaged)
+    return records
 
 
 def _deliver(
@@ -106,7 +114,7 @@ def _deliver(
     options: dict[str, Any],
 ) -> int:
     """Send the undelivered records of a spool, end the run and remove the spool."""
-    records = StoredSpool(path, rest=True)
+    records = _read(path, rest=True)
     head, failed, killed = records.head, records.failed, records.killed
     finds_runs = to in TRACKERS and "run_id" in TRACKERS[to].options
     if finds_runs and not new_run and head["run"] is not None:

@@ -189,6 +189,28 @@ def test_damaged_lines_are_left_out_and_counted(
     assert "2 damaged lines" in capsys.readouterr().err
 
 
+def test_an_evaluation_after_the_fit_does_not_hide_its_curves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "a", *BY_EPOCH)
+    tested = row("test", 2, 3, acc=0.7)
+    (folder / "20261124_120000.log.json").write_text(tested)  # by a script of its own
+    (folder / "20261125_120000.log.json").write_text(row("val", 2, 3, acc=0.75))
+    assert run("plot", folder, "--keys", "loss", "--out", tmp_path / "a.png") == 0
+    assert "loss" in capsys.readouterr().out
+
+    (folder / "20261123_120000.log.json").unlink()
+    assert read_run(folder).path.name == "20261125_120000.log.json"
+    (folder / "20261126_120000.log.json").write_text("")  # of a run that has just begun
+    assert run("plot", folder) == 2
+    assert "20261126_120000.log.json has no row" in capsys.readouterr().err
+
+
+def test_a_missing_log_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plot", tmp_path / "no.log.json") == 2
+    assert "there is no file or folder" in capsys.readouterr().err
+
+
 def test_of_many_quantities_those_that_changed_most_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

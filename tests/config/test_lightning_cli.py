@@ -201,6 +201,23 @@ def test_every_hooks_arguments_are_understood(name: str) -> None:
     assert type(hook) is cls
 
 
+def test_arguments_that_are_other_things_in_a_script_or_passed_on() -> None:
+    def made(name: str, **entry: Any) -> Any:
+        config = {"callbacks": [{"class_path": f"lightning_hooks.{name}", **entry}]}
+        found = parser().parse_object(config)
+        assert parser().parse_string(parser().dump(found)).callbacks == found.callbacks
+        (hook,) = parser().instantiate_classes(found).callbacks
+        return hook
+
+    assert made("EvalHook", init_args={"dataloader": "validation", "interval": 2}).interval == 2
+    handler = {"type": "tb_trace", "dir_name": "traces"}
+    profiler = made("ProfilerHook", init_args={"on_trace_ready": handler})
+    assert profiler.on_trace_ready == handler
+    field = {"name": "eps", "policy": "step"}
+    hook = made("FieldUpdaterHook", init_args=field, dict_kwargs={"step": [8]})
+    assert hook.policy.step == [8]
+
+
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [

@@ -134,6 +134,7 @@ def test_hook_objects_in_place_of_configs() -> None:
         ({"lr_config": {"step": 3}}, 'needs the key "policy"'),
         ({"runner": {"type": "EpochBasdRunner"}}, "did you mean 'EpochBasedRunner'"),
         ({"runner": {"type": "IterBasedRunner"}}, "needs max_iters"),
+        ({"runner": {"type": "EpochBasedRunner", "max_iters": 9}}, "needs max_epochs"),
         ({"workflow": [("val", 1)]}, "workflow must be"),
         ({"custom_hooks_config": {"type": "EMAHok"}}, "did you mean 'EMAHook'"),
     ],
@@ -141,3 +142,16 @@ def test_hook_objects_in_place_of_configs() -> None:
 def test_bad_configs(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         register_training_hooks(**given)
+
+
+def test_the_limit_of_a_runner_without_a_type_says_what_is_counted() -> None:
+    hooks = register_training_hooks(**CONFIG | {"runner": {"max_iters": 100}})
+    assert hooks.trainer_kwargs["max_steps"] == 100
+    assert not any(getattr(hook, "by_epoch", False) for hook in hooks.hooks)
+    hooks = register_training_hooks(runner={"max_epochs": 3})
+    assert hooks.trainer_kwargs == {"max_epochs": 3}
+
+
+def test_a_misspelt_key_of_the_runner_is_refused() -> None:
+    with pytest.raises(TypeError, match="'max_epoch'; did you mean 'max_epochs'"):
+        register_training_hooks(runner={"type": "EpochBasedRunner", "max_epoch": 3})

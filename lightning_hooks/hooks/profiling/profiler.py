@@ -79,7 +79,8 @@ class ProfilerHook(Hook):
         profile_iters: int = 1,
         activities: Sequence[str] = ("cpu", "cuda"),
         schedule: Mapping[str, int] | None = None,
-        on_trace_ready: Callable[[Any], Any] | Mapping[str, Any] | None = None,
+        # a parser of configs takes the first type that fits: any dict is tried as a function's
+        on_trace_ready: Mapping[str, Any] | Callable[[Any], Any] | None = None,
         record_shapes: bool = False,
         profile_memory: bool = False,
         with_stack: bool = False,

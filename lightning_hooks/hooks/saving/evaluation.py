@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import lightning as L
 import torch
@@ -160,7 +160,7 @@ class EvalHook(SavingHook):
 
     def __init__(
         self,
-        dataloader: DataLoader[Any] | None = None,
+        dataloader: DataLoader[Any] | Literal["validation"] | None = None,
         start: int | None = None,
         interval: int = 1,
         by_epoch: bool = True,
@@ -528,7 +528,7 @@ class DistEvalHook(EvalHook):
 
     def __init__(
         self,
-        dataloader: DataLoader[Any] | None = None,
+        dataloader: DataLoader[Any] | Literal["validation"] | None = None,
         start: int | None = None,
         interval: int = 1,
         by_epoch: bool = True,

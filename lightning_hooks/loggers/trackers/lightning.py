@@ -101,10 +101,12 @@ class LightningWriter(Writer):
     @classmethod
     def reopen(cls, *, logger: str | None = None) -> LightningWriter:
         """Make the logger, or the list of loggers, of a JSON."""
-        if logger is None:
+        try:
+            loggers = json.loads(logger or "")
+        except ValueError:
             example = '{"type": "CSVLogger", "save_dir": "logs"}'
-            raise ValueError(f"lightning needs the option logger, such as {example}")
-        loggers = json.loads(logger)
+            text = f"lightning needs the option logger, such as {example}, got"
+            raise ValueError(f"{text} {shown(masked(logger))}") from None
         return cls.connect(
             loggers=[*map(_checked, loggers if isinstance(loggers, list) else [loggers])]
         )

@@ -135,14 +135,18 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_spool_with_damaged_lines_is_sent_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = spool_of(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"step": 2', b'"step": 9'))
     kept = Kept()
     monkeypatch.setattr("lightning_hooks.loggers.replay.open_writer", lambda *a, **k: kept)
-    assert replay(str(path), "kept") == 4
+    for options in ({"everything": True}, {}):
+        kept.records.clear()
+        caplog.clear()
+        assert replay(str(path), "kept", **options) == 4
+        assert f"{path}: 1 damaged lines are left out" in caplog.text
     assert [record.step for record in kept.records] == [0, 1, 3, 4]
     assert path.exists()
     assert unsent_in(path.parent) == {}  # no unsent records

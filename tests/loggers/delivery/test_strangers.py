@@ -159,6 +159,8 @@ def test_an_option_of_another_tracker_is_refused(
     assert line.endswith("ValueError: tensorboard has no option 'tracking_uri'; it has dir")
     with pytest.raises(ValueError, match="lightning needs the option logger, such as"):
         replay(path, "lightning")
+    with pytest.raises(ValueError, match=r"such as .*CSVLogger.*, got 'CSVLogger'"):
+        replay(path, "lightning", logger="CSVLogger")
 
 
 def test_no_secret_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
