@@ -1,4 +1,4 @@
-"""A resumed run restores the hooks' states and logs unmatched states once."""
+"""A resumed run restores the hooks' states and warns once of unmatched states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint between accumulated batches lacks the gradients, and the resume logs the loss."""
+"""A checkpoint between accumulated batches lacks the gradients, which the resume reports."""
 
 from __future__ import annotations
 

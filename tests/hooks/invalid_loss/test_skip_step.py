@@ -216,8 +216,8 @@ def test_beside_a_gradient_scaler_which_judges_gradients(fused: bool, tmp_path: 
     made = batches(6, {1: LOSS, 3: INPUT})
     hook = CheckInvalidLossHook(action="skip", interval=2)
     (one, scale), (other, _) = fit(made, hook), fit(without(made, 1, 3))
-    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)  # the scale is another
-    assert scale < 1024  # the scaler has seen bad gradients once
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)  # the scales differ
+    assert scale < 1024  # the scaler has seen the bad gradients of one batch
     (state, _), scale = fit(batches(4, {2: GRADIENTS}), hook)
     assert scale == 512
     assert all(torch.isfinite(value).all() for value in state.values())

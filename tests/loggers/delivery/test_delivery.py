@@ -433,7 +433,7 @@ def test_a_close_that_times_out_prints_the_command(
 
 
 class Clinging(Kept):
-    """A client that notes when it is abandoned."""
+    """A client that records its abandonment."""
 
     gone: ClassVar[list[str]] = []
 

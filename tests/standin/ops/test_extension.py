@@ -1,4 +1,4 @@
-"""Every operator has a name; an operator without torch code or a compiler refuses calls."""
+"""Every operator has a name; an operator in neither torch nor compiled code refuses calls."""
 
 from __future__ import annotations
 
