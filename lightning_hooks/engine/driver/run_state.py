@@ -24,6 +24,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.optimizers import moved_values
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.state_parts import RANKS
 from lightning_hooks.utils import random_state, ranks
 from lightning_hooks.utils.plain_types import plain_groups
 
@@ -254,11 +255,10 @@ class RunState:
         Returns:
             The names of values without a sum in the file; None for all.
         """
-        of_ranks = self.saved.get("sums", [])
-        if not of_ranks or len(of_ranks) > self._runner.world_size:  # some ranks' have no place
-            return None
-        if not (sums := self._of_rank("sums")):  # of another rank, after an error
-            return frozenset()
+        sums = self._of_rank("sums")
+        writers = self.saved.get(RANKS, len(self.saved.get("sums", ())))
+        if not sums or writers != self._runner.world_size:
+            return None  # all ranks must have sums of the same values: Lightning reduces each
         restore_epoch_sums(self._runner.trainer, sums, fit)
         return frozenset(sums["without_sum"])
 
