@@ -18,7 +18,7 @@ import torch
 from lightning_hooks.storage import layout
 from lightning_hooks.utils import dtensors
 
-__all__ = ["from_parts", "in_parts"]
+__all__ = ["RANKS", "from_parts", "in_parts"]
 
 PARTS = "parts"
 """The key of this package's part of a checkpoint for the place among ``optimizer_states``."""
@@ -76,7 +76,7 @@ def from_parts(
     """
     if PARTS not in own_part:
         return
-    place, world_size = own_part.pop(PARTS), own_part.pop(RANKS, 0)
+    place, world_size = own_part.pop(PARTS), own_part.get(RANKS, 0)
     states = [*_states(checkpoint, own_part)]
     if "optimizer_states" in checkpoint:  # Lightning has made a file of the directory
         tree = _taken(checkpoint["optimizer_states"], place)

@@ -74,7 +74,7 @@ from lightning_hooks.engine.lightning_api.events import (
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
 from lightning_hooks.engine.lightning_api.releases import check_release
-from lightning_hooks.engine.lightning_api.sigterm import share_sigterm
+from lightning_hooks.engine.lightning_api.sigterm import ends_all_ranks, share_sigterm
 from lightning_hooks.engine.roster import Roster, hook_callbacks_of, merge_options
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
@@ -310,7 +310,7 @@ class Driver(Callback):
         self._train_data.follow_reloads()
         runner.renew()
         runner.mode = None
-        runner.stop_requested = False
+        runner.stop_requested = runner.ends_together = False
         runner.sigterm = share_sigterm(trainer, self.fit)
         inside = progress.goes_on_in_epoch(trainer)
         self._run_state.restore_counters(inside)
@@ -543,6 +543,8 @@ class Driver(Callback):
             )
         with contextlib.suppress(Exception):
             self.fit.close()
+        if self._has_runner:
+            self._runner.ends_together = ends_all_ranks(exception, trainer)
         for hook in self._runner.hooks if self._has_runner else ():
             if isinstance(hook, HostedHook):
                 hook.fail()

@@ -24,6 +24,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.optimizers import moved_values
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.state_parts import RANKS
 from lightning_hooks.utils import random_state, ranks
 from lightning_hooks.utils.plain_types import plain_groups
 
@@ -115,7 +116,7 @@ class RunState:
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
-        if not trainer.interrupted:  # else the rank writes alone
+        if not trainer.interrupted:  # else the fit ends anyway
             runner.agree_to_stop()
         done = runner.iterations_done
         file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
@@ -129,7 +130,7 @@ class RunState:
         if validation_is_left:
             progress.begin_with_validation(file.contents, is_cut)
         of_rank = self._state_of_rank(is_cut)
-        if trainer.interrupted or file.in_parts:
+        if runner.writes_alone or file.in_parts:
             of_ranks = [of_rank]
         else:
             of_ranks = ranks.collected(of_rank, trainer.world_size)
@@ -157,7 +158,7 @@ class RunState:
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
             "loaders": self.loader_places.saved(),
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
-            "sums": epoch_sums(trainer),
+            "sums": epoch_sums(trainer, runner.writes_alone),
             "log_buffer": [runner.train_log.state_dict()],
             "metrics": [runner.callback_values.state() or []],
         }
@@ -244,7 +245,7 @@ class RunState:
             progress.end_as_any_epoch(trainer, self.saved.get("in_end", False))
 
     def log_values(self) -> list[dict[str, Any]]:
-        """Return the values of the rank's log buffer; a file of an error has those of rank 0."""
+        """Return the values of the rank's log buffer, or rank 0's from a file of fewer ranks."""
         values: list[dict[str, Any]] = self._of_rank("log_buffer")
         return values or self._of_rank("log_buffer", 0)
 
@@ -254,11 +255,10 @@ class RunState:
         Returns:
             The names of values without a sum in the file; None for all.
         """
-        of_ranks = self.saved.get("sums", [])
-        if not of_ranks or len(of_ranks) > self._runner.world_size:  # some ranks' have no place
-            return None
-        if not (sums := self._of_rank("sums")):  # of another rank, after an error
-            return frozenset()
+        sums = self._of_rank("sums")
+        writers = self.saved.get(RANKS, len(self.saved.get("sums", ())))
+        if not sums or writers != self._runner.world_size:
+            return None  # all ranks must have sums of the same values: Lightning reduces each
         restore_epoch_sums(self._runner.trainer, sums, fit)
         return frozenset(sums["without_sum"])
 
@@ -277,8 +277,8 @@ class RunState:
     def places(self) -> list[dict[str, Any]]:
         """Return the places of the rank's training loaders.
 
-        A file of an error is rank 0's alone. Lightning's samplers give each rank a share of the
-        same order, so that the other ranks stand where rank 0 stood.
+        A file of fewer ranks has none of this rank. Lightning's samplers give each rank a share of
+        the same order, so that the other ranks stand where rank 0 stood.
         """
         places: list[dict[str, Any]] = self._of_rank("loaders")
         return places or [place_of_another_rank(each) for each in self._of_rank("loaders", 0)]

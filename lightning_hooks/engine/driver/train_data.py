@@ -170,6 +170,7 @@ class TrainData:
         lost = self._run_state.saved.get("waiting", 0)
         if not lost and in_pass:
             lost = progress.batches_in_window(trainer)
+        runner.step_counts.lost = lost
         if lost:
             runner.logger.warning(
                 "the file was written between the batches of an accumulated step: the next "

@@ -22,7 +22,7 @@ __all__ = ["epoch_sums", "restore_epoch_sums"]
 _FLAGS = ("prog_bar", "logger", "on_step", "on_epoch", "enable_graph", "add_dataloader_idx")
 
 
-def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
+def epoch_sums(trainer: L.Trainer, is_alone: bool) -> dict[str, Any]:
     """Return the sums of the values logged by epoch, of the epoch's batches so far.
 
     ===========  =====================================================================
@@ -38,9 +38,12 @@ def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
 
     The tensors stay on their device. There is no sum of a metric of torchmetrics, or over a process
     group; none after an error within a batch, which is repeated; and none of one rank alone.
+
+    Args:
+        trainer: The Trainer.
+        is_alone: Whether the file has the state of one of several ranks.
     """
     results, counts = step_results(trainer), batches(trainer).current
-    is_alone = trainer.interrupted and trainer.world_size > 1
     is_whole = counts.processed == counts.ready and not is_alone
     items = {k: item for k, item in results.items() if item.meta.on_epoch and not item.has_reset}
     with_sum = {key: item for key, item in items.items() if is_whole and _has_sum(item)}

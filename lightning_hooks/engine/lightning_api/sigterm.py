@@ -15,11 +15,17 @@ import threading
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import needs
 
-__all__ = ["SharedSigterm", "share_sigterm"]
+__all__ = ["SharedSigterm", "ends_all_ranks", "share_sigterm"]
+
+
+def ends_all_ranks(exception: BaseException, trainer: L.Trainer) -> bool:
+    """Return whether an exception in training ends all ranks."""
+    return trainer.world_size == 1 or isinstance(exception, SIGTERMException)
 
 
 class SharedSigterm:

@@ -35,11 +35,14 @@ class StepCounts:
         """Steps made when the present epoch began."""
         self.stepped_at: int | None = None
         """Iterations done at the last step of hooks that own the steps; None if unknown."""
+        self.lost = 0
+        """Iterations before this run whose gradients are lost, as a line has told."""
 
     def begin_run(self) -> None:
         """Mark the start of a run: no gradients wait for a step."""
         runner = self._runner
         self.stepped_at = runner.iter if runner.hooks_own_step else None
+        self.lost = 0
 
     def note_step(self) -> None:
         """Note that a hook has made a step in this iteration."""

@@ -95,6 +95,9 @@ class Runner:
     sigterm: SharedSigterm | None = None
     """Ends all ranks at SIGTERM on one."""
 
+    ends_together: bool = False
+    """Whether the exception that ends the fit ends it on all ranks."""
+
     # of the step
 
     outputs: dict[str, Any]
@@ -279,6 +282,12 @@ class Runner:
         self.stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
+
+    @property
+    def writes_alone(self) -> bool:
+        """Whether a file of this rank, of several, is filled without the others: after an error."""
+        is_error = self.trainer.interrupted and not self.ends_together
+        return bool(is_error and self.world_size > 1)
 
     def agree_to_stop(self) -> None:
         """End the run on all ranks if a hook of any rank has set ``should_stop``, or at SIGTERM.

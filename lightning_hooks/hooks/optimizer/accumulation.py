@@ -124,7 +124,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
                 f"{name} needs the length of the run: give Trainer(max_steps=...), "
                 "or max_epochs and a training loader with a length"
             )
-        if self._place(runner)[0] % self.cumulative_iters != 0:
+        if self._place(runner)[0] % self.cumulative_iters != 0 and not runner.step_counts.lost:
             runner.logger.warning(
                 # these words are mmcv's: text logs are compared
                 "Resume iter number is not divisible by cumulative_iters in "

@@ -11,13 +11,13 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
+from lightning_hooks.engine.lightning_api.sigterm import ends_all_ranks
 from lightning_hooks.engine.roster import Roster, hook_callbacks_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import export, lightning_view
@@ -29,7 +29,7 @@ from lightning_hooks.utils import ranks
 from lightning_hooks.utils.secrets import with_user
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["Due", "DueFiles", "SavingHook", "ends_all_ranks", "files_of", "last_directory"]
+__all__ = ["Due", "DueFiles", "SavingHook", "files_of", "last_directory"]
 
 
 class Due(NamedTuple):
@@ -393,11 +393,6 @@ class SavingHook(Hook):
 
 def _saving_hooks(hooks: Iterable[Any]) -> list[SavingHook]:
     return [hook for hook in hooks if isinstance(hook, SavingHook)]
-
-
-def ends_all_ranks(exception: BaseException, trainer: L.Trainer) -> bool:
-    """Return whether an exception in training ends all ranks."""
-    return trainer.world_size == 1 or isinstance(exception, SIGTERMException)
 
 
 def files_of(hooks: Iterable[Any]) -> list[DueFiles]:

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import restore_events
+from lightning_hooks.engine.lightning_api.sigterm import ends_all_ranks
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -24,7 +25,7 @@ from lightning_hooks.hooks.saving.directory import (
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, ends_all_ranks, files_of
+from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, files_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.hooks.saving.ranking import is_due
 from lightning_hooks.hooks.saving.store import CheckpointStore

@@ -82,6 +82,18 @@ def test_of_hooks_that_own_the_step(
     assert caplog.text.count("no gradients") == bool(lost)
 
 
+@pytest.mark.parametrize(("before", "lost"), [(4, 2), (2, 0)])
+def test_one_line_tells_of_a_group_that_the_file_has_cut(
+    before: int, lost: int, tmp_path: Path, caplog: Any
+) -> None:
+    def cumulative(iters: int) -> Any:
+        return owned(lambda: GradientCumulativeOptimizerHook(cumulative_iters=iters))
+
+    resumed(tmp_path, 2, cumulative(before), cumulative(4))
+    assert (LOST.format(lost) in caplog.text) == bool(lost)
+    assert ("is not divisible by cumulative_iters" in caplog.text) == (not lost)
+
+
 @pytest.mark.parametrize(
     ("before", "now", "batches", "lost"),
     [(4, 4, 2, 2), (4, 1, 2, 2), (4, 2, 2, 2), (1, 4, 2, 2), (4, 4, 4, 0), (2, 1, 2, 0)],

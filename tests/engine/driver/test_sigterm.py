@@ -30,3 +30,11 @@ def test_both_ranks_end_before_the_same_batch(reached: str, steps: int, job: Any
 def test_the_file_of_the_signal_is_written(reached: str, steps: int, job: Any) -> None:
     file = job[1] / reached / f"iter_{steps}.pth"
     assert torch.load(file, weights_only=True)["global_step"] == steps
+
+
+def test_each_rank_goes_on_from_the_file_of_the_signal(job: Any) -> None:
+    for rank in job[0]:
+        assert len(rank["cut"]["steps"]) == 5  # the first of the second epoch
+        steps = rank["cut"]["steps"] + rank["resumed"]["steps"]
+        assert steps == rank["whole"]["steps"]  # dropout's too
+        assert rank["resumed"]["epoch"] == rank["whole"]["epoch"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -33,6 +34,36 @@ class Signals(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+class Drops(NoValidation):
+    """Has dropout, which differs between ranks; logs the epoch's loss."""
+
+    def make_net(self) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Dropout(0.3))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.losses.append(loss.item())
+        self.log("epoch_loss", loss, on_step=False, on_epoch=True, sync_dist=True)
+        return loss
+
+
+def losses(out: Path, steps: dict[int, int], seed: int) -> dict[str, Any]:
+    """Train, from the last file on; return this rank's losses and the epoch's of all ranks."""
+    torch.manual_seed(seed + RANK)
+    module, values = Drops(), {}
+    hook = CheckpointHook(interval=10, save_last=False, on_exception=True)
+    options = {"max_epochs": 2, "ckpt_path": "last" if seed else None, **two_ranks()}
+    with contextlib.suppress(SIGTERMException):
+        trainer = fit(
+            *(out, hook, Signals(steps.get(RANK))),
+            module=module,
+            batches=make_loader(8),
+            **options,
+        )
+        values = {key: value.item() for key, value in trainer.callback_metrics.items()}
+    return {"steps": module.losses, "epoch": values}
+
+
 def trained(out: Path, steps: dict[int, int]) -> dict[str, Any]:
     """Train until the signal ends the rank; return the iteration and the error."""
     module, handler = NoValidation(), signal.getsignal(signal.SIGTERM)
@@ -59,7 +90,11 @@ def trained(out: Path, steps: dict[int, int]) -> dict[str, Any]:
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
-    write_rank(out, {name: trained(out / name, steps) for name, steps in STEPS.items()})
+    found: dict[str, Any] = {name: trained(out / name, steps) for name, steps in STEPS.items()}
+    found["whole"] = losses(out / "whole", {}, 0)
+    found["cut"] = losses(out / "cut", {0: 4}, 0)
+    found["resumed"] = losses(out / "cut", {}, 5)
+    write_rank(out, found)
 
 
 if __name__ == "__main__":
