@@ -870,7 +870,7 @@ def _as_tensor(value: Any) -> Any:
 def _by_suffix(weights: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
     """Return weights of a backbone under the names of a model with the backbone.
 
-    A weight gets the names that end with its name; of several weights, the longest name counts.
+    Each name of the model gets the weight with the longest name at its end.
 
     >>> _by_suffix({"conv1.weight": 1, "fc.weight": 2}, ["stem.conv1.weight", "head.bias"])
     {'stem.conv1.weight': 1, 'fc.weight': 2}

@@ -73,7 +73,7 @@ class Hosted(HostedHook):
         """The loaded checkpoint, until the run begins."""
 
     def forget_file(self) -> None:
-        """Forget what a loaded checkpoint has for a run that did not begin."""
+        """Drop the loaded state and checkpoint, if no run has begun with them."""
         self.loaded_state = self.loaded_checkpoint = None
 
     def __reduce__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Name the rank that failed first in the errors of the other ranks."""
+"""Note the first error of all ranks on the errors of the other ranks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["name_first_error"]
 _errors = itertools.count()
 
 READ_WITHIN = 3.0
-"""Seconds that rank 0 waits at most, before its process ends, for the other ranks to read."""
+"""The most seconds for which rank 0 waits for the other ranks to read, before its process ends."""
 
 
 def name_first_error(error: BaseException, world_size: int) -> None:
-    """Add a note to an error that names the rank that failed first. Not collective.
+    """Add a note with the first error of all ranks to a rank's error. Not collective.
 
-    The process of the rank that failed first ends. Ranks that wait in a collective then raise
-    errors such as "Connection closed by peer", which do not say why.
+    When a rank fails, its process ends. The other ranks wait in a collective, and raise errors such
+    as "Connection closed by peer", without the cause.
 
     Args:
-        error: The error that ends the fit on this rank.
+        error: The rank's error, at the end of the fit.
         world_size: The number of ranks, of a Trainer; with 1 nothing is added.
     """
     if world_size == 1 or not distributed.is_initialized():

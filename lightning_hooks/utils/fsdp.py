@@ -194,7 +194,7 @@ def _is_sharded_tensor(value: Any) -> bool:
 
 
 def _local_rows(value: Any, device: torch.device) -> torch.Tensor:
-    """Return the rows of a value that this rank holds; no rows are on the given device."""
+    """Return this rank's rows of a value; without rows, an empty tensor on the given device."""
     if not _is_sharded_tensor(value):
         return dtensors.local_part(value)
     shards = value.local_shards()

@@ -82,7 +82,7 @@ class WeightSwap:
         return has_moved
 
     def separate(self) -> None:
-        """Give the parameters, which have the replacement, memory of their own."""
+        """Go on with a copy of the replacement: the swapped parameters keep the tensors."""
         pairs = zip(self.replacement, self._copies, strict=True)
         self.replacement = [other if copies else other.clone() for other, copies in pairs]
 

@@ -109,6 +109,19 @@ def test_a_writer_writes_all_lines_of_each_run(tmp_path: Path) -> None:
     assert steps == [(0, 1), (1, 2), (2, 3), (0, 4), (1, 5), (2, 6)]
 
 
+def test_no_remaining_time_is_counted_from_an_earlier_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    printer = d2.CommonMetricPrinter(max_iter=6)
+    adapter = HookAdapter([d2.PeriodicWriter([printer], period=1)])
+    with caplog.at_level("INFO"):
+        train(tmp_path, adapter)
+        caplog.clear()
+        train(tmp_path, adapter)
+    lines = [message for message in caplog.messages if "iter: " in message]
+    assert ["eta: " in line for line in lines] == [False, True, True, True]
+
+
 def test_the_memory_is_logged_in_each_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,22 +22,22 @@ OF_MMENGINE = {
     *("type", "priority", "ema_type", "strict_load", "begin_iter", "begin_epoch"),
     *("momentum", "gamma", "interval", "device", "update_buffers"),
 }
-"""The keys of MMEngine's ``EMAHook``; with any other key a config is for the hook here."""
+"""The keys of MMEngine's ``EMAHook``; a config with another key is for this package's hook."""
 
 
 def with_own_average(config: Any, where: str) -> Any:
-    """Return the config of the hook whose average is that of MMEngine's ``EMAHook``.
+    """Return the config of this package's hook with the average of MMEngine's ``EMAHook``.
 
     MMEngine counts ``begin_iter`` and ``begin_epoch`` from 1, and its first update copies the
     model. An ``ExpMomentumEMA`` with an ``interval`` is updated some steps earlier than mmdet's.
     ``strict_load`` has no counterpart.
 
     Args:
-        config: A hook's config; all but those of MMEngine's ``EMAHook`` are returned unchanged.
+        config: A hook's config; returned unchanged unless for MMEngine's ``EMAHook``.
         where: The config's key, for messages.
 
     Raises:
-        UnknownNameError: for an ``ema_type`` that has no counterpart, with the closest name.
+        UnknownNameError: for an ``ema_type`` without a counterpart, with the closest name.
         TypeError, ValueError: for a count of another type, or out of range.
 
     >>> with_own_average(dict(type="EMAHook", momentum=0.001), "custom_hooks[0]")

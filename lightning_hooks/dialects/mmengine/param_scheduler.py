@@ -52,7 +52,7 @@ def hooks_of_param_scheduler(
     max_iters: int | None = None,
     epoch_length: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the configs of hooks that set what a ``param_scheduler`` of MMEngine sets.
+    """Return the configs of hooks with the effect of MMEngine's ``param_scheduler``.
 
     Schedulers with ``convert_to_iter_based`` become phases whose lengths are shares of the run. A
     phase after an annealing then begins at the annealing's end value, where MMEngine keeps the
@@ -69,8 +69,8 @@ def hooks_of_param_scheduler(
         A config for each of rate, momentum and other entries that the list sets.
 
     Raises:
-        UnknownNameError: for a scheduler that has no counterpart, with the closest name.
-        ValueError: for schedulers that no hook can follow, as two at once that are no warm-up.
+        UnknownNameError: for a scheduler without a counterpart, with the closest name.
+        ValueError: for schedulers without a counterpart, such as two at once without a warm-up.
 
     >>> warm_up = dict(type="LinearLR", start_factor=0.001, by_epoch=False, begin=0, end=501)
     >>> steps = dict(type="MultiStepLR", begin=0, end=12, by_epoch=True, milestones=[8, 11])
@@ -225,7 +225,7 @@ def _phases(
             phases.append({"policy": "fixed", "length": window.begin - at})
         last = i + 1 == len(windows)
         end = window.end
-        if end is None or (last and total is not None and end >= total):
+        if end is not None and last and total is not None and end >= total:
             end = None
         if end is None and not last:
             raise ValueError(
@@ -287,9 +287,7 @@ def _policy(
 ) -> dict[str, Any]:
     """Return the policy for a scheduler, with arguments for the scheduler's window."""
     given, kind = window.arguments, window.kind
-    acts = length if total is None or (length and window.begin + length < total) else None
-    if total is not None and acts is None:
-        acts = total - window.begin
+    acts = length if total is None else min(total, window.end or total) - window.begin
     symbol = field if field in ("lr", "momentum") else ""
     least, ratio = (f"min_{symbol}", f"min_{symbol}_ratio") if symbol else ("end", "end_ratio")
     policy: dict[str, Any] = {"policy": POLICIES[kind]}

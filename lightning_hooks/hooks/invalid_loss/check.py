@@ -84,8 +84,8 @@ class CheckInvalidLossHook(Hook):
     ==================  ===========================================================================
 
     Args:
-        interval: Iterations between two readings, at least 1; after 10,000 iterations without a
-            reading there is one, to free memory.
+        interval: Iterations between two readings, at least 1; at most 10,000 iterations are kept
+            in memory until a reading.
         action: ``"raise"``, ``"stop"``, ``"skip"`` or ``"restore"``.
         max_skips: Maximum number of consecutive skipped steps; another bad step raises at the next
             reading. None for no limit.
@@ -95,8 +95,8 @@ class CheckInvalidLossHook(Hook):
             to repeat the step, see ``load_batch``. The batches of up to ``interval`` steps stay in
             memory: choose a smaller ``interval`` for large batches. None writes nothing.
         spike: A dict of ``window`` (100), the number of losses of the median; ``ratio`` (3.0), to
-            the median, above which a loss is a spike; and ``patience`` (1), the spike of a series
-            from which on spikes are bad. None for NaN and infinite losses alone.
+            the median, above which a loss is a spike; and ``patience`` (1), the number of spikes in
+            a row from which on a spike is bad. None for NaN and infinite losses alone.
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
@@ -273,7 +273,7 @@ class CheckInvalidLossHook(Hook):
         self._history.record(runner, iteration)
         if not (self._steps_automatically or self.spike is None or self.action == "skip"):
             self._say_if_without_loss(runner)
-        # otherwise training_step still runs, and hooks step after this point
+        # without automatic optimization the step is not over: on_train_batch_end reads
         is_due = (iteration + 1) % self.interval == 0 or self._history.iters >= MAX_UNREAD
         if is_due and self._steps_automatically:
             self._check(runner, at_interval=True)

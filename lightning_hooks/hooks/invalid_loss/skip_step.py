@@ -118,9 +118,10 @@ class Skip(Action):
     # -- each step -------------------------------------------------------------------------
 
     def before_batch(self) -> None:
-        """Keep the buffers, at the first batch of a step; forget what the batch before has left.
+        """Copy the buffers at the first batch of a step; mark old outputs and logged values.
 
-        What a batch logs after its last backward, or returns after it, is not of the next batch.
+        The previous batch may have returned and logged values after its last backward. These
+        values must not judge the new batch.
         """
         self._left = getattr(self.runner, "outputs", {})
         components({}, self.runner, self._logged)

@@ -23,7 +23,7 @@ class Spikes:
     Args:
         window: The number of losses of the median, at least 2.
         ratio: The ratio to the median above which a loss is a spike, above 1.
-        patience: The spike of a series that counts as bad, and those after it; at least 1.
+        patience: The number of spikes in a row from which on a spike is bad; at least 1.
 
     >>> spikes = Spikes(window=2, ratio=3.0)
     >>> [spikes.judged(torch.tensor(loss)).item() for loss in (1.0, 1.2, 9.0, 1.1, 3.5)]

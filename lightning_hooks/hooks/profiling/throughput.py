@@ -57,9 +57,9 @@ class ThroughputHook(Hook):
         samples: A function of the batch that returns the number of samples; by default the size of
             the batch's first tensor, as Lightning finds it.
         tokens: A function of the batch that returns the number of tokens, a number or a 0-d tensor.
-        flops: The floating-point operations of one batch, forward and backward, on one device; or
-            ``"measure"``, to count those of the first batch by torch's ``FlopCounterMode``, which
-            sees no compiled code.
+        flops: The floating-point operations of a batch, forward and backward, on a single device;
+            or ``"measure"``, to count the operations of the first batch by torch's
+            ``FlopCounterMode``, without compiled code.
         peak_flops: The peak of a device in operations per second, for ``mfu``; by default the peak
             that Lightning knows.
         warmup_iters: Iterations at the start of a run that do not count.

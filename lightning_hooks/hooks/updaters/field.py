@@ -78,7 +78,7 @@ class FieldUpdaterHook(Updater):
         warmup_ratio: The factor of ``schedules.warm_up`` at the start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations.
-        total: The policy's own length, after which its last value stays.
+        total: The policy's own length; afterwards the policy's last value stays.
         arguments: Further arguments of the policy.
 
     Raises:

@@ -101,8 +101,8 @@ def check_phases(self: Any, total: int) -> None:
 class PhasesLrUpdaterHook(LrUpdaterHook):
     """Sets the rate by one policy after the other: :func:`~lightning_hooks.schedules.in_phases`.
 
-    Each phase is a policy over a window of the run. A phase starts from the rate that the phase
-    before has reached, its policy's value at its end; OneCycle starts from ``max_lr / div_factor``.
+    Each phase is a policy over a window of the run. A phase starts from the end value of the
+    previous phase's policy; OneCycle starts from ``max_lr / div_factor``.
 
     Args:
         phases: A dict for each phase, with ``policy`` and the policy's arguments as in

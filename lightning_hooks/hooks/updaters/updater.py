@@ -261,9 +261,9 @@ class Updater(Hook):
     # -- the points --------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Note the bases before a resume, and keep them in the groups where shards restore them.
+        """Note the bases before a resume; write the bases to the groups if shards are loaded.
 
-        From a directory of shards, torch restores those keys alone that the groups have.
+        From a directory of shards, torch restores only the keys present in the groups.
         """
         super().on_fit_start(trainer, pl_module)
         if trainer.ckpt_path is not None:

@@ -195,7 +195,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
 
 
 def _remove_request(runner: Runner) -> None:
-    """Remove the command's file, which a later run would take for its own."""
+    """Remove the command's file, so that no later run obeys the command."""
     if runner.is_writer:
         with contextlib.suppress(OSError):
             files.remove(files.join(runner.work_dir, REQUEST))

@@ -53,7 +53,7 @@ def asserting(cls: Class) -> Class:
 def only_if(
     applies: Callable[[Any, Any], bool],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a method of a hook that is called under a condition, and else the inherited one.
+    """Decorate a hook's method; where a condition fails, the inherited method is called instead.
 
     Args:
         applies: The condition: a function of the hook and the method's first argument.
@@ -99,7 +99,7 @@ class MomentumUpdaterHook(lightning_hooks.MomentumUpdaterHook):
 def __getattr__(name: str) -> Any:
     """Return a subclass of a native hook with mmcv's exceptions, made by the first access.
 
-    The subclass is also one of the classes here for the native hook's own bases.
+    The subclass also inherits from the classes of this module for the native hook's bases.
     """
     native = getattr(lightning_hooks, name)
     sources = [OFFERED.get(base.__name__) for base in native.__mro__[1:]]
