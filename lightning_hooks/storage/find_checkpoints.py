@@ -85,7 +85,10 @@ def nothing_found(directory: str, kind: str) -> FileNotFoundError:
         paths = [str(path) for path in fs.ls(target, detail=False)]
         names = sorted(os.path.basename(path) for path in paths if path.endswith(ENDINGS))
         content = f"the files {', '.join(names)}" if names else "no other file"
-        there = f"it has no {manifest.NAME}, and {content}"
+        state = (
+            "an empty or damaged" if files.exists(files.join(directory, manifest.NAME)) else "no"
+        )
+        there = f"it has {state} {manifest.NAME}, and {content}"
     return FileNotFoundError(f"{without_user(directory)} has no intact {kind}: {there}")
 
 

@@ -48,6 +48,12 @@ def test_what_is_there_is_told_where_nothing_is_found(run_dir: Path, tmp_path: P
     (other / "epoch=3.ckpt").touch()
     with pytest.raises(FileNotFoundError, match=r"the files epoch=3\.ckpt"):
         best_checkpoint(other)
+    (other / "checkpoints.json").write_text("{broken")
+    with (
+        pytest.warns(UserWarning, match="is no list of checkpoints"),
+        pytest.raises(FileNotFoundError, match=r"an empty or damaged checkpoints\.json, and the f"),
+    ):
+        best_checkpoint(other)
     with pytest.raises(TypeError, match="directory must be a path"):
         best_checkpoint(3)  # type: ignore[arg-type]
 
