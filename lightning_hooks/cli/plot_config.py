@@ -40,12 +40,13 @@ def curves_of(
     """
     config = read_config(path)
     drawn = {key: config[key] for key in DRAWN if key in config}
-    drawn["custom_hooks"] = _fields(config.get("custom_hooks"))
+    drawn["custom_hooks"] = _schedules(config.get("custom_hooks"))
     adapter = hooks_from_config(drawn, timer_config=None)
     hooks = [hook for hook in adapter.hooks if is_family(hook, *SCHEDULES)]
     if not hooks:
         raise ValueError(
-            f"{path} has no lr_config, momentum_config or param_scheduler: nothing to draw"
+            f"{path} has no lr_config, momentum_config or param_scheduler, nor a schedule in "
+            "custom_hooks: nothing to draw"
         )
     iters = adapter.trainer_kwargs.get("max_steps")
     if iters is not None and epochs is None:
@@ -73,13 +74,13 @@ def curves_of(
     }
 
 
-def _fields(custom_hooks: Any) -> list[Any]:
-    """Return the configs of hooks for fields."""
+def _schedules(custom_hooks: Any) -> list[Any]:
+    """Return the configs of schedules."""
     several = custom_hooks if isinstance(custom_hooks, (list, tuple)) else [custom_hooks]
     return [
         config
         for config in several
-        if isinstance(config, Mapping) and config.get("type") == "FieldUpdaterHook"
+        if isinstance(config, Mapping) and str(config.get("type")).endswith(SCHEDULES)
     ]
 
 

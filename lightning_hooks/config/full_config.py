@@ -14,6 +14,7 @@ from lightning_hooks.config.training_hooks import ConfiguredHooks, register_trai
 from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -75,7 +76,11 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
         raise TypeError(
             f"cfg must be a dict, a Config or the path of a file, got {shown(masked(cfg))}"
         )
-    _import(cfg.get("custom_imports"))
+    try:
+        _import(cfg.get("custom_imports"))
+    except ImportError as error:
+        add_note(error, "in custom_imports of the config")
+        raise
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
     if "param_scheduler" in cfg or _loop_of_mmengine(cfg):
         given |= _of_mmengine(cfg)

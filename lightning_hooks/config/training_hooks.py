@@ -89,8 +89,9 @@ class ConfiguredHooks(HookAdapter):
         if isinstance(config, (Sequence, int, float, set, type)):
             check_python_lists(key, [config])
             allowed = "(hook, priority)" if isinstance(config, tuple) else "None"
+            hint = f"; write dict(type={config!r})" if config in HOOKS else ""
             raise TypeError(
-                f"{key} must be a dict, a hook or {allowed}, got {shown(masked(config))}"
+                f"{key} must be a dict, a hook or {allowed}, got {shown(masked(config))}{hint}"
             )
         try:
             config = hook = complete(config)
@@ -264,7 +265,10 @@ def _loggers(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list
         given = masked(config["hooks"])
         raise TypeError(f'log_config["hooks"] must be a list, got {shown(given)}')
     default = {"interval": config["interval"], **count}
-    return [Item("log_config", logger, "VERY_LOW", default=default) for logger in config["hooks"]]
+    return [
+        Item(f'log_config["hooks"][{i}]', logger, "VERY_LOW", default=default)
+        for i, logger in enumerate(config["hooks"])
+    ]
 
 
 def with_type_of_policy(config: Config, family: str) -> Config:

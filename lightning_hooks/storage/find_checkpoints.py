@@ -85,7 +85,10 @@ def nothing_found(directory: str, kind: str) -> FileNotFoundError:
         paths = [str(path) for path in fs.ls(target, detail=False)]
         names = sorted(os.path.basename(path) for path in paths if path.endswith(ENDINGS))
         content = f"the files {', '.join(names)}" if names else "no other file"
-        there = f"it has no {manifest.NAME}, and {content}"
+        state = (
+            "an empty or damaged" if files.exists(files.join(directory, manifest.NAME)) else "no"
+        )
+        there = f"it has {state} {manifest.NAME}, and {content}"
     return FileNotFoundError(f"{without_user(directory)} has no intact {kind}: {there}")
 
 
@@ -103,7 +106,10 @@ def best_valid(directory: str, key: str | None = None) -> str | None:
 
 
 def best_first(directory: str, key: str | None = None) -> list[Entry]:
-    """Return the best files of the run that has saved one last, the best first."""
+    """Return the best files of the run that has saved one last, the best first.
+
+    Warn if no key is given, and the run has best files by several.
+    """
     series = best_series(key or "")
     scored = manifest.by_name(
         entry
@@ -114,6 +120,12 @@ def best_first(directory: str, key: str | None = None) -> list[Entry]:
     if not scored:
         return []
     last = next(reversed(scored.values()))
+    metrics = sorted({str(entry.metric) for entry in scored.values() if entry.run == last.run})
+    if len(metrics) > 1:
+        warn(
+            f"{without_user(directory)} has best files by {' and '.join(metrics)}: those by "
+            f"{last.metric} are taken; name the score, or the files, to take others"
+        )
     of_run = [e for e in scored.values() if (e.run, e.series) == (last.run, last.series)]
     return sorted(of_run, key=lambda e: e.score or 0, reverse=last.rule == "greater")
 

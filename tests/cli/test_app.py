@@ -181,6 +181,23 @@ def test_a_run_by_iterations_is_drawn_whole_with_epochs_too(config: str) -> None
     assert sample(hook, **drawn) == pytest.approx([0.1] * 15 + [0.01] * 5)
 
 
+def test_schedules_among_the_custom_hooks_are_drawn(tmp_path: Path) -> None:
+    config = {
+        "lr_config": {"policy": "fixed"},
+        "custom_hooks": [
+            {"type": "EMAHook"},
+            {"type": "StepMomentumUpdaterHook", "step": [1]},
+            {"type": "FieldUpdaterHook", "name": "eps", "policy": "exp", "gamma": 0.5},
+        ],
+        "total_epochs": 2,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    hooks, _ = curves_of(path, iters_per_epoch=5)
+    names = sorted(type(hook).__name__ for hook in hooks)
+    assert names == ["FieldUpdaterHook", "FixedLrUpdaterHook", "StepMomentumUpdaterHook"]
+
+
 def test_plot_draws_a_picture_and_the_terminal(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

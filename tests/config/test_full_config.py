@@ -155,8 +155,9 @@ def test_custom_imports_register_old_hooks(tmp_path: Path, monkeypatch: Any) -> 
     config = {"custom_imports": {"imports": "not_there_at_all", "allow_failed_imports": True}}
     hooks_from_config(config)
     config["custom_imports"]["allow_failed_imports"] = False
-    with pytest.raises(ImportError, match="not_there_at_all"):
+    with pytest.raises(ImportError, match="not_there_at_all") as caught:
         hooks_from_config(config)
+    assert caught.value.__notes__ == ["in custom_imports of the config"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,16 @@ def test_custom_imports_register_old_hooks(tmp_path: Path, monkeypatch: Any) -> 
         ({"optimizer_config": [1]}, TypeError, "optimizer_config must be"),
         ({"checkpoint_config": 1}, TypeError, "checkpoint_config must be"),
         ({"momentum_config": IterTimerHook}, TypeError, "momentum_config must be"),
-        ({"custom_hooks": ["EMAHook"]}, TypeError, "custom_hooks must be"),
+        (
+            {"custom_hooks": ["EMAHook"]},
+            TypeError,
+            r"custom_hooks must be .*, got 'EMAHook'; write dict\(type='EMAHook'\)",
+        ),
+        (
+            {"log_config": {"interval": 1, "hooks": [{"type": "TextLoggerHook"}, "TextLogger"]}},
+            TypeError,
+            r'log_config\["hooks"\]\[1\] must be a dict',
+        ),
         ({"evaluation": 1}, TypeError, "evaluation must be"),
         ({"timer_config": True}, TypeError, "timer_config must be"),
         ({"log_config": []}, TypeError, "log_config must be"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, best_checkpoint, last_checkpoint
+from lightning_hooks.storage.average import best_files
 from support.training import TinyModule, fit
 
 
@@ -36,6 +37,25 @@ def test_the_best_and_the_last_of_a_run_are_found(run_dir: Path) -> None:
         assert last_checkpoint(run_dir) == str(run_dir / "epoch_2.pth")
 
 
+def test_best_files_by_several_scores_are_told(tmp_path: Path) -> None:
+    class Both(Scored):
+        def on_validation_epoch_end(self) -> None:
+            super().on_validation_epoch_end()
+            self.log("loss", torch.tensor([3.0, 2.0, 1.0][self.current_epoch]))
+
+    best = BestCheckpointHook(["loss", "accuracy"], keep_best=2)
+    fit(tmp_path, best, module=Both, val=1, max_epochs=3, num_sanity_val_steps=0)
+    message = "best files by accuracy and loss: those by accuracy are taken; name the score"
+    with pytest.warns(UserWarning, match=message):
+        assert best_checkpoint(tmp_path) == str(tmp_path / "best_accuracy_epoch_2.pth")
+    assert best_checkpoint(tmp_path, "loss") == str(
+        tmp_path / "best_loss_epoch_3.pth"
+    )  # no warning
+    with pytest.warns(UserWarning, match=message):  # lightning-hooks average --best 2
+        paths = best_files(str(tmp_path), 2)
+    assert [Path(path).name[:13] for path in paths] == ["best_accuracy"] * 2
+
+
 def test_what_is_there_is_told_where_nothing_is_found(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no intact best checkpoint by 'loss': its list"):
         best_checkpoint(run_dir, "loss")
@@ -47,6 +67,12 @@ def test_what_is_there_is_told_where_nothing_is_found(run_dir: Path, tmp_path: P
         last_checkpoint(other)
     (other / "epoch=3.ckpt").touch()
     with pytest.raises(FileNotFoundError, match=r"the files epoch=3\.ckpt"):
+        best_checkpoint(other)
+    (other / "checkpoints.json").write_text("{broken")
+    with (
+        pytest.warns(UserWarning, match="is no list of checkpoints"),
+        pytest.raises(FileNotFoundError, match=r"an empty or damaged checkpoints\.json, and the f"),
+    ):
         best_checkpoint(other)
     with pytest.raises(TypeError, match="directory must be a path"):
         best_checkpoint(3)  # type: ignore[arg-type]
