@@ -122,7 +122,7 @@ LAYOUT: dict[str, Any] = {
                 {
                     "groups": [{"values": concatenation, "counts": row, "iterations": row}],
                     "output": {"*": float | int},
-                    "averages": [str],
+                    **{"averages": [str], "loss_names?": [str]},
                     "ready": bool,
                 }
             ]

@@ -46,7 +46,7 @@ class RunState:
     last_val_iter  iterations done at the last validation, in a run counted in iterations
     in_end         whether the file is written in the events of an epoch's end
     end_is_left    whether the resumed run begins with the events of the epoch's end
-    rates          of the last step, if a scheduler of the module has changed the rates since
+    rates          of the last step, for the line of a validation with which a run goes on
     waiting        iterations whose gradients wait for a step, and are in no file
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory

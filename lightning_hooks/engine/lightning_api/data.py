@@ -49,7 +49,6 @@ __all__ = [
     "leave_unread",
     "lost_of_workers",
     "may_go_on_in_pass",
-    "other_workers",
     "prepare_batch",
     "reloads_next",
     "renew_iterator",
@@ -138,15 +137,14 @@ def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
     return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
 
 
-def copy_for_another_iterator(trainer: L.Trainer, loader: Any) -> Any:
-    """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
-    if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
+def copy_for_another_iterator(loader: Any) -> Any:
+    """Return a loader to iterate beside the loop's own passes.
+
+    Persistent workers serve one pass at a time. A resumed run starts new workers, which draw a
+    seed; so the other iterator has new workers in every run.
+    """
+    if not getattr(loader, "persistent_workers", False):
         return loader
-    return other_workers(loader)
-
-
-def other_workers(loader: Any) -> Any:
-    """Return a copy of a loader that starts workers of its own."""
     again = copy.copy(loader)
     again._iterator = None
     vars(again).pop("_get_iterator", None)  # what is noted of the pass stays

@@ -15,7 +15,11 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 
-from lightning_hooks.engine.lightning_api.data import generators_of, other_workers, prepare_batch
+from lightning_hooks.engine.lightning_api.data import (
+    copy_for_another_iterator,
+    generators_of,
+    prepare_batch,
+)
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import (
@@ -185,10 +189,7 @@ class SecondValidation:
 def _with_other_workers(loaders: Any) -> Any:
     """Return a copy of a loop's loaders whose persistent workers are others."""
     loaders = copy.copy(loaders)
-    loaders.flattened = [
-        other_workers(loader) if getattr(loader, "persistent_workers", False) else loader
-        for loader in loaders.flattened
-    ]
+    loaders.flattened = [*map(copy_for_another_iterator, loaders.flattened)]
     return loaders
 
 

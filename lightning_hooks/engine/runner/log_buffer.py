@@ -312,6 +312,7 @@ class LogBuffer:
             ],
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
             "averages": [key for key in self.output if key in self.output.averages],
+            "loss_names": sorted(self.loss_names),
             "ready": self.ready,
         }
 
@@ -326,6 +327,7 @@ class LogBuffer:
                 self._iterations[key] = group["iterations"].tolist()
         self.output.update(state["output"])
         self.output.averages = {*state["averages"]} & self.output.keys()
+        self.loss_names = frozenset(state.get("loss_names", ()))
         self.ready = state["ready"]
 
     # -- windows -----------------------------------------------------------------------------

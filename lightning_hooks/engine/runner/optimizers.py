@@ -119,11 +119,13 @@ class StepRates:
                 fit.callback(optimizer.register_step_pre_hook(self._keep).remove)
 
     def state(self) -> list[list[dict[str, Any]]]:
-        """Return the rates kept of each optimizer's last step, for the line of a validation."""
-        optimizers = self._runner.trainer.optimizers if self._at_step else ()
+        """Return the rates of each optimizer's last step, for the line of a validation.
+
+        A resumed run that begins with the validation may have set other rates already.
+        """
         return [
             [{key: plain(group[key]) for key in _RATES if key in group} for group in groups]
-            for groups in map(self._groups, optimizers)
+            for groups in map(self._groups, self._runner.trainer.optimizers)
         ]
 
     def resume(self, state: list[list[dict[str, Any]]]) -> None:

@@ -365,6 +365,10 @@ class AveragingHook(Hook):
     def _end_fit(self, trainer: L.Trainer, stage: str) -> None:
         """Leave the average in the module after a run; restore the raw weights after an error."""
         self._statistics = None
+        made = self._counted if self._applied is None else self._applied.made
+        if self._runs and trainer.world_size == 1 and made != self._counted:
+            # an error has ended the batch between the step and its average
+            self.after_train_iter(Driver.of(trainer).runner)
         fails = trainer.state.status != TrainerStatus.RUNNING or self._runs
         ended = stage == "fit" and not fails  # also where nothing was left to train
         self._know_first(trainer)

@@ -199,10 +199,8 @@ class PreciseBNHook(Hook):
     def _update(self, runner: Runner) -> None:
         if not self._has_layers(runner):
             return
-        trainer, loader = (
-            runner.trainer,
-            data.copy_for_another_iterator(runner.trainer, self._loader(runner)),
-        )
+        trainer = runner.trainer
+        loader = data.copy_for_another_iterator(self._loader(runner))
         wanted = self._batches_to_run(runner, loader)
         forward = self.forward or _training_step(runner)
 
