@@ -293,6 +293,8 @@ def copy_files(
     try:
         for name in files_of_run(runner, suffix):
             local, remote = join(work_dir, name), join(target, name)
+            if os.path.abspath(local).startswith(os.path.join(os.path.abspath(target), "")):
+                continue  # copies in the work dir, of this run and of earlier ones
             system.makedirs(os.path.dirname(remote), exist_ok=True)
             system.put_file(local, remote)
             if not keep_local:

@@ -42,7 +42,15 @@ def check(path: str) -> None:
     Raises:
         FileNotFoundError: for a missing file.
         DamagedCheckpointError: for a damaged file.
+        ValueError: for a directory with a part of each rank.
     """
+    if is_folder_of_shards(path):
+        raise ValueError(
+            f"{without_user(path)} is a directory with a part of each rank, and this Trainer's "
+            "strategy reads files: go on with the strategy that wrote the directory, which writes "
+            "files with save_distributed_checkpoint=False (ModelParallelStrategy) or "
+            "state_dict_type='full' (FSDPStrategy)"
+        )
     try:
         is_file = files.size_of(path) is not None
     except FileNotFoundError:

@@ -420,6 +420,14 @@ def test_departure_a_file_that_cannot_be_written_costs_one_warning(tmp_path: Pat
     assert sum(line.startswith("Epoch [1]") for line in console.lines) == 4
 
 
+def test_copies_in_the_work_dir_are_not_copied_again(tmp_path: Path) -> None:
+    out = tmp_path / "work" / "out"
+    for run in ("first", "second"):
+        fit(tmp_path, TextLoggerHook(interval=2, out_dir=str(out)), attributes={"timestamp": run})
+    written = {path.name for path in (tmp_path / "work").glob("*.log*")}
+    assert {path.name for path in (out / "work").iterdir()} == written
+
+
 def test_departure_a_copy_that_fails_costs_one_warning_and_out_dir_stays(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("no folder")
     hook = TextLoggerHook(interval=4, out_dir=str(tmp_path / "out"), keep_local=False)

@@ -197,6 +197,16 @@ def test_a_file_that_cannot_be_synced_is_named(tmp_path: Path, monkeypatch: Any)
         training.fit(tmp_path, CheckpointHook(interval=1))
 
 
+def test_a_directory_of_a_strategy_with_shards_is_answered_by_how_to_write_files(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "epoch_1.pth"
+    path.mkdir()
+    (path / ".metadata").touch()
+    with pytest.raises(ValueError, match=r"part of each rank.* save_distributed_checkpoint=False"):
+        training.fit(tmp_path, CheckpointHook(interval=1), ckpt_path=path)
+
+
 def test_a_pipe_is_refused_by_name_and_never_the_newest_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "epoch_1.pth"
     os.mkfifo(path)
