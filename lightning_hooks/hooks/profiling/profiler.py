@@ -126,7 +126,8 @@ class ProfilerHook(Hook):
         if self.by_epoch and not runner.counts_epochs:
             raise ValueError("this run is counted in iterations; give ProfilerHook(by_epoch=False)")
         end = runner.max_epochs if self.by_epoch else runner.max_iters
-        if end is not None and self.profile_iters > end:
+        is_short = end is not None and self.profile_iters > end
+        if is_short and not runner.trainer.fast_dev_run:  # type: ignore[attr-defined]
             unit = "epochs" if self.by_epoch else "iterations"
             raise ValueError(f"profile_iters={self.profile_iters}, but the run has {end} {unit}")
         if runner.rank != 0:

@@ -14,9 +14,10 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.updaters.checks import refuse_length
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
+from lightning_hooks.hooks.updaters.param_groups import Values, map_values
 from lightning_hooks.hooks.updaters.updater import Updater, check_share
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers, shown
 
@@ -377,10 +378,10 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         first, last = self._warmup_length(runner), self._last(runner)
         total = self._required_length(runner)
         if first + last >= total:
-            where = describe_optimizers(runner.optimizer)
-            raise ValueError(
-                f"{type(self).__name__} of {where}: a warm-up of {first} and last epochs of {last} "
-                f"{self._iteration_unit}s leave none of {total} between them"
+            refuse_length(
+                *(self, runner),
+                f"a warm-up of {first} and last epochs of {last} {self._iteration_unit}s leave "
+                f"none of {total} between them",
             )
 
     def get_lr(self, runner: Runner, base_lr: float) -> float:

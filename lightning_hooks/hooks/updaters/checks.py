@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_schedule",
     "overrides",
+    "refuse_length",
     "report_restored_bases",
     "warn_of_early_monitors",
     "warn_of_rivals",
@@ -48,10 +49,10 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
         try:
             hook._check(total)
         except (ArithmeticError, ValueError) as error:
-            raise ValueError(f"{name}: {error}") from None
+            return refuse_length(hook, runner, str(error))
     moves = _check_values(hook, runner, total)
     if runner.trainer.fast_dev_run:  # type: ignore[attr-defined]
-        return
+        return None
     if not (counts and moves):
         reason = ": by_epoch=True, and this run counts iterations"
         if counts:
@@ -61,6 +62,25 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
         rank_zero_warn(f"{name} never moves the {hook._quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
     _warn_of_no_warm_up(hook, name)
+    return None
+
+
+def refuse_length(hook: Updater, runner: Runner, reason: str) -> None:
+    """Refuse a run too short for a schedule; a ``fast_dev_run`` leaves the schedule out.
+
+    Args:
+        hook: The hook.
+        runner: The runner, counting as the hook counts.
+        reason: What does not fit.
+
+    Raises:
+        ValueError: except in a ``fast_dev_run``.
+    """
+    name = f"{type(hook).__name__} of {param_groups.describe_optimizers(runner.optimizer)}"
+    if not runner.trainer.fast_dev_run:  # type: ignore[attr-defined]
+        raise ValueError(f"{name}: {reason}") from None
+    runner.logger.info("fast_dev_run leaves out %s: %s", name, reason)
+    runner.hooks.remove(hook)
 
 
 def _length(hook: Updater, runner: Runner) -> int | None:
@@ -262,7 +282,7 @@ def warn_of_early_monitors(hook: Updater, runner: Runner) -> None:
         hook: A hook for learning rates; only the first of a Trainer warns.
         runner: The run.
     """
-    first = of_family(runner.hooks, "LrUpdaterHook")[0]
+    first = next(iter(of_family(runner.hooks, "LrUpdaterHook")), None)
     before = itertools.takewhile(
         lambda callback: not isinstance(callback, Driver), callbacks_of(runner.trainer)
     )

@@ -1,4 +1,4 @@
-"""``Trainer(fast_dev_run=True)`` writes no files, with any hooks."""
+"""``Trainer(fast_dev_run=True)`` runs with any hooks, and writes no files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from lightning_hooks import (
     BestCheckpointHook,
     CheckInvalidLossHook,
     CheckpointHook,
+    CosineAnnealingCooldownLrUpdaterHook,
+    CyclicLrUpdaterHook,
     EvalHook,
     Hook,
     ProfilerHook,
     TensorboardLoggerHook,
     TextLoggerHook,
+    WSDLrUpdaterHook,
+    YOLOXLrUpdaterHook,
 )
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.discontinued import PaviLoggerHook, SegmindLoggerHook
@@ -104,3 +108,29 @@ def test_no_directory_is_made(tmp_path: Path) -> None:
         fast_dev_run=2,
     )
     assert not folder.exists()
+
+
+def too_long() -> list[Any]:
+    """Return hooks that need a longer run than one batch."""
+    by_iter = {"by_epoch": False}
+    return [
+        CyclicLrUpdaterHook(by_epoch=False, target_ratio=(10, 1e-4), cyclic_times=2),
+        CosineAnnealingCooldownLrUpdaterHook(min_lr=0, cool_down_time=5, **by_iter),
+        YOLOXLrUpdaterHook(num_last_epochs=5, min_lr_ratio=0.05),
+        WSDLrUpdaterHook(decay=5, **by_iter),
+        ProfilerHook(by_epoch=False, profile_iters=5, on_trace_ready=print),
+    ]
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+def test_a_schedule_longer_than_the_short_run_is_left_out(
+    tmp_path: Path, host: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for hook in too_long():
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "lightning_hooks"):
+            trainer = fit(tmp_path, hook, module=NoValidation, host=host, fast_dev_run=True)
+        assert trainer.global_step == 1
+        told = [line for line in caplog.messages if "fast_dev_run leaves out" in line]
+        assert len(told) == (not isinstance(hook, ProfilerHook))
+        assert all(type(hook).__name__ in line for line in told)
