@@ -185,8 +185,9 @@ def register_training_hooks(
             the runner. Without a ``dataloader`` the hook judges the Trainer's own validation, and
             the Trainer validates as often as needed.
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
-            ``dict(type="IterBasedRunner", max_iters=...)``. An IterBasedRunner counts in
-            iterations, and so do learning rate, checkpoints and loggers without ``by_epoch``.
+            ``dict(type="IterBasedRunner", max_iters=...)``; without a type, the limit decides. An
+            IterBasedRunner counts in iterations, and so do learning rate, checkpoints and loggers
+            without ``by_epoch``.
         total_epochs: The old name of the runner's ``max_epochs``.
         total_iters: The old name of the runner's ``max_iters``.
         workflow: ``[("train", n), ("val", 1)]`` validates every ``n`` epochs (counted in
