@@ -44,6 +44,7 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.entry import best_series
 from lightning_hooks.storage.find_checkpoints import best_valid
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import without_user
@@ -500,7 +501,8 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         if self._best.store.runner is None:  # nothing was left to train in this process
             keys = [key for key in self._best.keys if key != "auto"]
             directory = last_directory(self, Driver.work_dir(trainer))
-            path = best_valid(directory, next(iter(keys), None)) or ""
+            find = partial(best_valid, directory, next(iter(keys), None))
+            path = ranks.from_rank_0(find, trainer.world_size) or ""
         if not path:
             logger.warning("load_at_end: there is no best file, so the module has the last weights")
             return

@@ -74,3 +74,11 @@ def test_a_rank_that_dies_while_the_other_saves(tmp_path: Path, background: bool
     training.fit(work, hook, module=module, max_epochs=dying_rank.EPOCHS, ckpt_path="last")
     assert module.trainer.current_epoch == dying_rank.EPOCHS
     assert [entry.name for entry in manifest.read(str(work))] == ["epoch_3.pth", "epoch_4.pth"]
+
+
+def test_of_a_finished_run_all_ranks_load_the_best_file_that_rank_0_finds(tmp_path: Path) -> None:
+    run_job("best_of_rank_0", tmp_path)
+    first, second = read_ranks(tmp_path)
+    (path,) = (tmp_path / "0").glob("best_val_loss_epoch_[12].pth")  # not the last
+    best = torch.load(path, weights_only=True)
+    assert first == second == [best["state_dict"]["net.weight"].tolist()] * 2
