@@ -187,7 +187,7 @@ def _check_first(cls: type, value: object) -> None:
             + (f"its first argument is {first}" if first else "it takes no arguments")
         )
     meant = [name for name in FIRST_ARGUMENTS.get((first, type(value)), ()) if name in others]
-    if meant:
+    if meant and value != "validation":  # EvalHook's word for the Trainer's own data
         name = cls.__name__
         raise TypeError(
             f"the first argument of {name} is {first}, got {shown(value)}; "

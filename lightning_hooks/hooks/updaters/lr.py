@@ -114,6 +114,8 @@ class LrUpdaterHook(Updater):
         if base_lr is not None:
             param_groups.check_per_group("base_lr", base_lr)
         self._given_base = base_lr
+        if total is not None and type(self).get_lr is LrUpdaterHook.get_lr:
+            self.get_lr = self._get_lr_in_own_length  # type: ignore[method-assign]
 
     def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return ``base_lr``, or the ``initial_lr`` of each group."""
@@ -133,10 +135,20 @@ class LrUpdaterHook(Updater):
 
     def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
+        if self.by_epoch:
+            return self._value(base_lr, runner.epoch, runner.max_epochs)
+        return self._value(base_lr, runner.iter, runner.max_iters)
+
+    def _get_lr_in_own_length(self, runner: Runner, base_lr: float) -> float:
+        """Return the rate of a group of a hook with ``total=...``, without warm-up."""
         return self._value(base_lr, *self._progress(runner))
 
     def get_regular_lr(self, runner: Runner) -> Values:
         """Return the rates of all groups, without warm-up."""
+        base = self._base
+        # the usual case, in the fastest way
+        if type(base) is list and len(base) == 1 and self._own_total is None:
+            return [self.get_lr(runner, base[0])]
         return self._regular_values(runner, self.get_lr, LrUpdaterHook.get_lr)
 
     get_warmup_lr = Updater._warm_values

@@ -330,6 +330,11 @@ def test_without_what_it_needs_it_answers_with_the_line_to_write(
         run(tmp_path, *hooks, module=Callable, val=1, max_epochs=1)
 
 
+def test_the_trainers_validation_has_a_name_as_the_first_argument(tmp_path: Path) -> None:
+    hook = EvalHook("validation", interval=2)
+    assert fit(tmp_path, hook, val=1, max_epochs=2).global_step == 8
+
+
 def test_a_subclass_with_an_evaluation_of_its_own_needs_nothing(tmp_path: Path) -> None:
     class Own(EvalHook):
         def _do_evaluate(self, runner: Any) -> None:
