@@ -10,7 +10,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["USERINFO", "describe", "masked", "with_user", "without_secrets", "without_user"]
+__all__ = [
+    "USERINFO",
+    "describe",
+    "masked",
+    "with_texts",
+    "with_user",
+    "without_secrets",
+    "without_user",
+]
 
 _OWNERS = (
     "access|account|api|auth|bearer|bot|encryption|gh|github|gitlab|hf|hub|private|refresh|secret"
@@ -95,7 +103,7 @@ def without_user(value: Any) -> Any:
     >>> without_user({"last_ckpt": "sftp://me:1234@host/x/epoch_1.pth", "epoch": 1})
     {'last_ckpt': 'sftp://host/x/epoch_1.pth', 'epoch': 1}
     """
-    return _with_texts(value, lambda text: USERINFO.sub("", text))
+    return with_texts(value, lambda text: USERINFO.sub("", text))
 
 
 def with_user(value: Any, directory: str) -> Any:
@@ -105,19 +113,20 @@ def with_user(value: Any, directory: str) -> Any:
     ['sftp://me:1234@host/x/epoch_1.pth', 0.5]
     """
     begin = f"{USERINFO.sub('', directory)}/"
-    return _with_texts(
+    return with_texts(
         value,
         lambda text: f"{directory}/{text[len(begin) :]}" if text.startswith(begin) else text,
     )
 
 
-def _with_texts(value: Any, convert: Callable[[str], str]) -> Any:
+def with_texts(value: Any, convert: Callable[[str], str]) -> Any:
+    """Return a value with all texts converted, at any depth of dicts, lists and tuples."""
     if isinstance(value, str):
         return convert(value)
     if type(value) in (list, tuple):
-        return type(value)(_with_texts(inner, convert) for inner in value)
+        return type(value)(with_texts(inner, convert) for inner in value)
     if isinstance(value, dict):
-        return {name: _with_texts(inner, convert) for name, inner in value.items()}
+        return {name: with_texts(inner, convert) for name, inner in value.items()}
     return value
 
 

@@ -531,6 +531,16 @@ class Driver(Callback):
 
     # -- after the run ---------------------------------------------------------------------
 
+    @property
+    def has_no_batch_left(self) -> bool:
+        """Whether the fit has resumed a finished run: no point was called."""
+        return self._train_data.is_resumed
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Restore the meta of a finished run."""
+        if self.has_no_batch_left:
+            self._run_state.restore_meta()
+
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
@@ -554,7 +564,7 @@ class Driver(Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
         self.fit.close()
-        if not (stage == "fit" and self._train_data.is_resumed and progress.is_at_end(trainer)):
+        if not (stage == "fit" and self.has_no_batch_left and progress.is_at_end(trainer)):
             return
         if progress.has_lost_validation(trainer):
             self.runner.logger.warning(

@@ -211,6 +211,11 @@ class RunState:
             runner.closed_epoch = trainer.current_epoch if closed else None
         else:
             runner.last_val_iter = saved.get("last_val_iter", runner.iter)
+        self.restore_meta()
+
+    def restore_meta(self) -> None:
+        """Give the runner the file's meta, with the paths of the run's files."""
+        runner = self._runner
         if self.saved:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:

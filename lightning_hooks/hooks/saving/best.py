@@ -163,6 +163,12 @@ class BestFiles(DueFiles):
         self.ranking.begin(self.messages)
         self._require_distinct_keys()
 
+    def find(self, runner: Runner, owner: SavingHook) -> None:
+        """Find the best files of a finished run."""
+        super().find(runner, owner)
+        if self.is_used and runner.may_write:
+            self._rank_listed()
+
     def open(self, *, make: bool) -> None:
         """Check the directory, and delete the files that a killed process has left superseded.
 
@@ -487,6 +493,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Note that the fit has ended, also without a batch left to train on."""
+        super().on_fit_end(trainer, pl_module)
         self._loads = self.load_at_end and not trainer.fast_dev_run  # type: ignore[attr-defined]
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -497,8 +504,9 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             self._load_best(trainer)
 
     def _load_best(self, trainer: L.Trainer) -> None:
-        logger, path = Driver.of(trainer).runner.logger, self._best.path
-        if self._best.store.runner is None:  # nothing was left to train in this process
+        driver = Driver.of(trainer)
+        logger, path = driver.runner.logger, self._best.path
+        if driver.has_no_batch_left:  # files may have been lost since the run: the best intact one
             keys = [key for key in self._best.keys if key != "auto"]
             directory = last_directory(self, Driver.work_dir(trainer))
             find = partial(best_valid, directory, next(iter(keys), None))

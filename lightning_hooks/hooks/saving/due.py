@@ -26,7 +26,7 @@ from lightning_hooks.hooks.saving.lightning_view import BestFields, LightningVie
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
-from lightning_hooks.utils.secrets import with_user
+from lightning_hooks.utils.secrets import with_texts, with_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["Due", "DueFiles", "SavingHook", "files_of", "last_directory"]
@@ -62,7 +62,14 @@ class DueFiles:
         """Begin a run of the hook."""
         self.store.begin(runner, owner)
         self.due = []
-        self.messages.update(with_user(self.messages, self.store.path))  # a file is without
+        messages, directory = self.messages, self.store.path
+        messages.update(with_user(messages, directory))  # a file is without
+        paths = {k: v for k, v in messages.items() if k.startswith(("last_ckpt", "best_ckpt"))}
+        messages.update(with_texts(paths, partial(_moved_to, directory)))
+
+    def find(self, runner: Runner, owner: SavingHook) -> None:
+        """Find the files of a finished run."""
+        self.begin(runner, owner)
 
     def open(self, *, make: bool) -> None:
         """Check the directory of the files, and make it if asked to."""
@@ -248,6 +255,13 @@ class SavingHook(Hook):
             finally:  # no rank may look for the last file earlier
                 trainer.strategy.barrier("SavingHook.on_train_end")
 
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Find the files of a finished run, for ``best_model_path`` and its like."""
+        driver = Driver.of(trainer)
+        if driver.has_no_batch_left:
+            for kind in self._files:
+                kind.find(driver.runner, self)
+
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
@@ -389,6 +403,13 @@ class SavingHook(Hook):
             raise TypeError(f'{name}.export() needs a path, as in export("weights.pth")')
         kind = self._files[-1]
         export.export(os.fspath(path), model, kind.store, kind.path, is_last=kind.kind == "last")
+
+
+def _moved_to(directory: str, path: str) -> str:
+    """Return the path of a file in the directory that the run was moved to; else the path."""
+    moved = files.join(directory, os.path.basename(path))
+    is_there = files.is_local(path) and os.path.exists(path)
+    return moved if path and not is_there and files.exists(moved) else path
 
 
 def _saving_hooks(hooks: Iterable[Any]) -> list[SavingHook]:

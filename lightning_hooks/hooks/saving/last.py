@@ -477,6 +477,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up after a resume without a batch left to run."""
+        super().on_fit_end(trainer, pl_module)
         if not self._has_run:
             self._last.begin(Driver.of(trainer).runner, self)
             done = progress.batches(trainer).total.processed
