@@ -44,9 +44,7 @@ def test_a_finished_run_is_tested_with_its_best_file(kind: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("epochs", [3, 4], ids=["finished", "continued"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_moved_run_finds_its_files_where_they_are(
-    kind: str, epochs: int, tmp_path: Path
-) -> None:
+def test_a_moved_run_finds_its_files_where_they_are(kind: str, epochs: int, tmp_path: Path) -> None:
     train(tmp_path / "old", kind)
     (tmp_path / "old").rename(tmp_path / "new")
     hook = train(tmp_path / "new", kind, epochs, ckpt_path="last").checkpoint_callback
