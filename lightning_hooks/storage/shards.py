@@ -16,7 +16,16 @@ from lightning_hooks.storage.checksum import crc32_of_bytes, remembered
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.secrets import describe
 
-__all__ = ["Part", "begin_save", "checksum", "damage", "is_folder_of_shards", "parts", "remove"]
+__all__ = [
+    "Part",
+    "advice_for_file",
+    "begin_save",
+    "checksum",
+    "damage",
+    "is_folder_of_shards",
+    "parts",
+    "remove",
+]
 
 Part: TypeAlias = tuple[str, int, str]
 """Name, size and CRC-32 of a file."""
@@ -30,6 +39,17 @@ def is_folder_of_shards(path: str) -> bool:
     """Return whether a local folder is a checkpoint in parts, one of each rank."""
     path = files.plain(path)
     return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
+
+
+def advice_for_file(path: str) -> str:
+    """Return how to make a file of a checkpoint directory, for messages.
+
+    Lightning's ``consolidate_checkpoint`` raises KeyError for ``ModelParallelStrategy``'s.
+    """
+    return (
+        "make a file of it (python -m torch.distributed.checkpoint.format_utils dcp_to_torch "
+        f"{path} FILE: the weights are its 'state_dict', or 'model' for FSDPStrategy)"
+    )
 
 
 def begin_save(

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_hooks.storage import checksum, files, find_checkpoints, manifest, torch_files
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
-from lightning_hooks.storage.shards import is_folder_of_shards
+from lightning_hooks.storage.shards import advice_for_file, is_folder_of_shards
 from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
@@ -120,8 +120,7 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
         rest = torch_files.load_torch(meta, "cpu", weights_only)
         check_layout(rest, meta)
         if for_fit and "lr_schedulers" not in rest:
-            consolidate = f"python -m lightning.pytorch.utilities.consolidate_checkpoint {path}"
-            raise _weights_only(path, f"make a file of it ({consolidate}) and load that before")
+            raise _weights_only(path, f"{advice_for_file(path)} and load that before")
 
 
 def require_lightnings(path: str, checkpoint: Mapping[str, Any], for_fit: bool) -> None:

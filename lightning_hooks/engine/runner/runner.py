@@ -289,6 +289,11 @@ class Runner:
         is_error = self.trainer.interrupted and not self.ends_together
         return bool(is_error and self.world_size > 1)
 
+    @property
+    def refuses_files(self) -> bool:
+        """Whether a hook has found the state to be bad, which no file may keep."""
+        return any(hook._refuses_files for hook in natives_with("_refuses_files", self.hooks))
+
     def agree_to_stop(self) -> None:
         """End the run on all ranks if a hook of any rank has set ``should_stop``, or at SIGTERM.
 

@@ -365,10 +365,9 @@ class AveragingHook(Hook):
     def _end_fit(self, trainer: L.Trainer, stage: str) -> None:
         """Leave the average in the module after a run; restore the raw weights after an error."""
         self._statistics = None
-        made = self._counted if self._applied is None else self._applied.made
-        if self._runs and trainer.world_size == 1 and made != self._counted:
-            # an error has ended the batch between the step and its average
-            self.after_train_iter(Driver.of(trainer).runner)
+        runner = Driver.of(trainer).runner if self._runs else None
+        if runner is not None and runner.world_size == 1 and not runner.refuses_files:
+            self._average_last_step(runner)
         fails = trainer.state.status != TrainerStatus.RUNNING or self._runs
         ended = stage == "fit" and not fails  # also where nothing was left to train
         self._know_first(trainer)
@@ -381,6 +380,11 @@ class AveragingHook(Hook):
         if ended and self._average is not None and trainer.is_global_zero:
             self._handover.send(self._average.state_dict)
         self._runs = False
+
+    def _average_last_step(self, runner: Runner) -> None:
+        """Average the last step, if an error has ended the batch between step and average."""
+        if self._applied is not None and self._applied.made != self._counted:
+            self.after_train_iter(runner)
 
     def _stays(self, trainer: L.Trainer) -> bool:
         """Whether the average stays in the module after the fit."""

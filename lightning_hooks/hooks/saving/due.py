@@ -14,7 +14,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.sigterm import ends_all_ranks
@@ -317,9 +316,7 @@ class SavingHook(Hook):
     def _writes_after(self, exception: BaseException) -> bool:
         """Return whether files can be written after an error: all ranks end, in a good state."""
         runner = self._files[-1].store.runner
-        hooks = natives_with("_refuses_files", runner.hooks)
-        is_bad = any(hook._refuses_files for hook in hooks)
-        return ends_all_ranks(exception, runner.trainer) and not is_bad
+        return ends_all_ranks(exception, runner.trainer) and not runner.refuses_files
 
     def _wait(self) -> None:
         """Wait for the threads, and free the memory of the copies that were written."""

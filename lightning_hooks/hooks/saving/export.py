@@ -16,7 +16,7 @@ from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.saving import lightning_view
 from lightning_hooks.hooks.saving.store import CheckpointStore
-from lightning_hooks.storage import files, verification, weights
+from lightning_hooks.storage import files, shards, verification, weights
 from lightning_hooks.storage.checkpoint_io import wait_for_writer, writes_for
 from lightning_hooks.utils.fsdp import has_slices
 
@@ -88,8 +88,7 @@ def _require_present_weights(path: str, hooks: Iterable[Any], is_last: bool) -> 
     own = f", or {averages[0]}.export() for the average of the last step" if averages else ""
     raise ValueError(
         f"export() cannot read {os.path.basename(path)}, a directory with a part of each rank: "
-        "make a file of it with python -m lightning.pytorch.utilities.consolidate_checkpoint "
-        f"{path}, or have one written (save_distributed_checkpoint=False, "
+        f"{shards.advice_for_file(path)}, or have one written (save_distributed_checkpoint=False, "
         f"state_dict_type='full'){own}"
     )
 

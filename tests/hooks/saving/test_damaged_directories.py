@@ -1,7 +1,11 @@
-"""A checkpoint directory with a damaged part is passed over, or refused."""
+"""A checkpoint directory that is damaged, or for loading weights only, is refused with advice."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from lightning_hooks import CheckpointHook, newest_valid
 from lightning_hooks.storage import manifest
 from lightning_hooks.storage.layout import DamagedCheckpointError
+from lightning_hooks.storage.verification import WeightsOnlyError
 from support.training import NoValidation, fit
 
 
@@ -63,3 +68,18 @@ def test_last_passes_over_a_directory_with_a_damaged_part(tmp_path: Path) -> Non
     damage(second / "meta.pt")
     with pytest.raises(DamagedCheckpointError, match=r"epoch_2\.pth is damaged"):
         train(tmp_path, 4, CheckpointHook(interval=1), ckpt_path=str(second))
+
+
+def test_a_directory_of_weights_only_is_refused_with_a_command_that_makes_a_file(
+    tmp_path: Path,
+) -> None:
+    hook = CheckpointHook(interval=1, save_optimizer=False)
+    module = train(tmp_path, 1, hook).lightning_module
+    with pytest.raises(WeightsOnlyError) as raised:
+        train(tmp_path, 2, hook, ckpt_path=str(tmp_path / "epoch_1.pth"))
+    (command,) = re.findall(r"\(python (.* FILE):", str(raised.value))
+    file = tmp_path / "whole.pt"
+    subprocess.run([sys.executable, *shlex.split(command)[:-1], str(file)], check=True)
+    weights = torch.load(file, weights_only=True)["state_dict"]
+    for name, value in module.state_dict().items():
+        assert torch.equal(weights[name], value.full_tensor())
