@@ -30,6 +30,9 @@ from lightning_hooks.utils.warn import warn
 
 __all__ = ["Due", "DueFiles", "SavingHook", "files_of", "last_directory"]
 
+PATHS = "last_ckpt", "best_ckpt"
+"""The beginnings of the keys of ``runner.meta["hook_msgs"]`` with paths of checkpoints."""
+
 
 class Due(NamedTuple):
     """A file to write."""
@@ -63,7 +66,7 @@ class DueFiles:
         self.due = []
         messages, directory = self.messages, self.store.path
         messages.update(with_user(messages, directory))  # a file is without
-        paths = {k: v for k, v in messages.items() if k.startswith(("last_ckpt", "best_ckpt"))}
+        paths = {k: v for k, v in messages.items() if str(k).startswith(PATHS)}
         messages.update(with_texts(paths, partial(_moved_to, directory)))
 
     def find(self, runner: Runner, owner: SavingHook) -> None:
@@ -404,9 +407,10 @@ class SavingHook(Hook):
 
 def _moved_to(directory: str, path: str) -> str:
     """Return the path of a file in the directory that the run was moved to; else the path."""
-    moved = files.join(directory, os.path.basename(path))
+    name = os.path.basename(path)
+    moved = files.join(directory, name)
     is_there = files.is_local(path) and os.path.exists(path)
-    return moved if path and not is_there and files.exists(moved) else path
+    return moved if name and not is_there and files.exists(moved) else path
 
 
 def _saving_hooks(hooks: Iterable[Any]) -> list[SavingHook]:

@@ -49,10 +49,11 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
         try:
             hook._check(total)
         except (ArithmeticError, ValueError) as error:
-            return refuse_length(hook, runner, str(error))
+            refuse_length(hook, runner, str(error))
+            return
     moves = _check_values(hook, runner, total)
     if runner.trainer.fast_dev_run:  # type: ignore[attr-defined]
-        return None
+        return
     if not (counts and moves):
         reason = ": by_epoch=True, and this run counts iterations"
         if counts:
@@ -62,7 +63,6 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
         rank_zero_warn(f"{name} never moves the {hook._quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
     _warn_of_no_warm_up(hook, name)
-    return None
 
 
 def refuse_length(hook: Updater, runner: Runner, reason: str) -> None:
