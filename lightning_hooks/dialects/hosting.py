@@ -128,6 +128,9 @@ class Hosted(HostedHook):
         """Call the dialect's points at a point of mmcv."""
         facade = self.dialect.facade_of(runner, point)
         first, others = self.dialect.points[point][:1], self.dialect.points[point][1:]
+        now = point, runner.iter, runner.inner_iter
+        if facade.ended_point == now:  # added by a hook at the last of the dialect's points
+            return
         facade.enter_point(point)
         for name in first:
             self.call(name)
@@ -135,6 +138,7 @@ class Hosted(HostedHook):
         if others or point == "after_run":
             hooks = list(facade.hosted_hooks())
             if hooks[-1] is self:
+                facade.ended_point = now
                 for name in others:
                     facade.enter_point(name)
                     for hosted in hooks:
@@ -251,6 +255,8 @@ class Facade:
         """The Runner of all hooks, whatever their dialect."""
         self._dialect = dialect
         self._entered: tuple[str, int, int] | None = None
+        self.ended_point: tuple[str, int, int] | None = None
+        """The last point with several points of the dialect, all of them called."""
         self._logged: dict[str, torch.Tensor] = {}  # values of earlier steps
         self.ended = False
 

@@ -109,7 +109,10 @@ DIALECT = Dialect(
     facade=RunnerFacade,
     arguments=_arguments,
     base="Hook",
-    facade_points=("before_train_epoch", "before_train_iter", "after_train_iter"),
+    facade_points=(
+        *("before_train_epoch", "after_train_epoch"),
+        *("before_train_iter", "after_train_iter"),
+    ),
     delegates={
         f"{when}_{mode}_{span}": f"_{when}_{span}"
         for when in ("before", "after")

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.hosting import Facade, of_runner
+from lightning_hooks.dialects.hosting import Facade
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import callback_list, data
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
@@ -65,6 +65,7 @@ class TrainLoop(_Loop):
         self._library_name = f"{'Epoch' if by_epoch else 'Iter'}BasedTrainLoop"
         # mmengine's loop of epochs keeps its length if a hook replaces the loader
         self._length = self.native_runner.max_iters if by_epoch else None
+        self._in_epoch = self._stops = False
 
     iter = property(attrgetter("native_runner.iter"))
     """Number of finished iterations."""
@@ -76,8 +77,29 @@ class TrainLoop(_Loop):
     """Number of iterations of the run; assign ``_max_iters`` to change it."""
     max_epochs = property(attrgetter("_max_epochs"))
     """Number of epochs of the run; assign ``_max_epochs`` to change it."""
-    stop_training = of_runner("should_stop")
-    """Whether training ends; can be assigned."""
+    val_begin = 1
+    """The first epoch, or iteration, that may be validated."""
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether training ends, in an epoch at the epoch's end; can be assigned."""
+        return self._stops or self.native_runner.should_stop
+
+    @stop_training.setter
+    def stop_training(self, value: bool) -> None:
+        self._stops = value
+        if not self._in_epoch:
+            self.native_runner.should_stop = value
+
+    def begin_epoch(self) -> None:
+        """Have a later ``stop_training`` wait for the end of the epoch."""
+        self._in_epoch = True
+
+    def end_epoch(self) -> None:
+        """End the run if ``stop_training`` was set in the epoch."""
+        self._in_epoch = False
+        if self._stops:
+            self.native_runner.should_stop = True
 
     @property
     def _max_iters(self) -> Any:
@@ -188,7 +210,8 @@ class _EvaluationLoop(_Loop):
                 f"has one loader; write {stage}_loop.run(), or run_iter(idx, batch, dataloader_idx)"
             )
         takes_idx = takes_batch_idx(getattr(type(runner.module), self.step_name))
-        with setting(runner, mode=stage, data_batch=data_batch, _stale_inner_iter=idx):
+        now = {"mode": stage, "data_batch": data_batch, "_stale_inner_iter": idx}
+        with setting(runner, **now, outputs={}, result=None):
             self._facade.call_hook(f"before_{stage}_iter")
             with setting(runner, calls_hooks=False):  # the model runs a step, not a hook's own call
                 result = self._pass.step(data_batch, idx, takes_idx, dataloader_idx)
@@ -213,9 +236,10 @@ class _EvaluationLoop(_Loop):
             for batch, idx, dataloader_idx in self._pass.batches():
                 self.run_iter(idx, batch, dataloader_idx)
             facade.metrics = metrics = self.finish()
-            for point in (f"after_{stage}_epoch", f"after_{stage}"):
-                facade.write_info(point)
-                facade.call_hook(point)
+            with setting(facade, _training=False):
+                for point in (f"after_{stage}_epoch", f"after_{stage}"):
+                    facade.write_info(point)
+                    facade.call_hook(point)
         return metrics
 
 

@@ -26,6 +26,7 @@ from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
+from lightning_hooks.engine.lightning_api.validation import load_val_data
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, torch_files
 
@@ -282,6 +283,8 @@ class RunnerFacade(Facade):
     """Number of epochs of the run."""
     max_iters = property(attrgetter("_train_loop.max_iters"))
     """Number of iterations of the run; in epochs, with the loader of the run's start."""
+    val_begin = property(attrgetter("_train_loop.val_begin"))
+    """The first epoch, or iteration, that may be validated."""
     val_interval = property(attrgetter("_train_loop.val_interval"))
     """Number of epochs, or iterations, between two validations."""
     train_dataloader = property(attrgetter("_train_loop.dataloader"))
@@ -386,7 +389,7 @@ class RunnerFacade(Facade):
         """Add message hub and schedulers to a checkpoint, as mmengine does."""
         checkpoint["message_hub"] = self.message_hub.plain_state()
         if self.param_schedulers:
-            checkpoint["param_schedulers"] = state_of(self.param_schedulers)
+            checkpoint["param_schedulers"] = _without_functions(state_of(self.param_schedulers))
 
     def load_states(self) -> None:
         """Restore hooks, message hub and schedulers from a checkpoint."""
@@ -450,6 +453,11 @@ class RunnerFacade(Facade):
         if write_info is not None:
             write_info()
 
+    def at_before_run(self) -> None:
+        """Load the validation data, which hooks may read from the start."""
+        if self.native_runner.trainer.state.fn == TrainerFn.FITTING:
+            load_val_data(self.native_runner.trainer)
+
     def at_before_train(self) -> None:
         """Call ``after_load_checkpoint`` between ``before_run`` and ``before_train``."""
         if any(hosted.implements("after_val_epoch") for hosted in self.hosted_hooks()):
@@ -459,6 +467,14 @@ class RunnerFacade(Facade):
         changes = any(each.implements("after_load_checkpoint") for each in self.hosted_hooks())
         if checkpoint is not None and changes:  # hooks may change the weights in the checkpoint
             self.native_runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
+
+    def at_before_train_epoch(self) -> None:
+        """Begin an epoch of the loop."""
+        self.train_loop.begin_epoch()
+
+    def at_after_train_epoch(self) -> None:
+        """End the epoch of the loop."""
+        self.train_loop.end_epoch()
 
     def at_after_val_epoch(self) -> None:
         """Read the results of the validation."""
@@ -473,11 +489,21 @@ def _each(schedulers: Any) -> Iterator[Any]:
         yield from group
 
 
+def _without_functions(states: Any) -> Any:
+    """Return states without functions, such as the annealing of a OneCycleLR, set at construction.
+
+    A file with a function could not be loaded safely.
+    """
+    if isinstance(states, Mapping):
+        return {k: _without_functions(each) for k, each in states.items() if not callable(each)}
+    return [*map(_without_functions, states)] if isinstance(states, list) else states
+
+
 _GIVEN = ("cfg", "log_processor", "param_schedulers", "visualizer")
 """Attributes set by ``HookAdapter(attributes=...)`` or by a hook."""
 
 _COMPUTED = (
     *("max_iters", "work_dir", "model_name", "timestamp", "launcher", "rank", "world_size"),
-    *("deterministic", "val_begin", "val_evaluator", "test_evaluator"),
+    *("deterministic", "val_evaluator", "test_evaluator"),
 )
 """Properties of mmengine's runner without a property here."""

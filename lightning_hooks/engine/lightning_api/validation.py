@@ -39,6 +39,7 @@ __all__ = [
     "batches_begun",
     "evaluate_as_before",
     "evaluation_loop",
+    "load_val_data",
     "replace_val_loader",
     "train_as_before_validation",
     "val_metrics",
@@ -77,6 +78,15 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
     if trainer.state.fn == TrainerFn.TESTING:
         return trainer.test_loop
     return trainer.fit_loop.epoch_loop.val_loop
+
+
+def load_val_data(trainer: L.Trainer) -> None:
+    """Load the validation data of a fit now; Lightning does so in the first epoch with validation.
+
+    Called on all ranks.
+    """
+    if trainer.enable_validation and trainer.val_dataloaders is None:
+        trainer.fit_loop.epoch_loop.val_loop.setup_data()
 
 
 def _flags_before(trainer: L.Trainer) -> Any:

@@ -42,15 +42,34 @@ class Stops(Callback):
         self._stop(trainer, validating=True)
 
 
-def train(folder: Path, *callbacks: Any, workers: int = 0, **options: Any) -> dict[str, Any]:
-    """Train for two epochs; return the weights in the module, and the lines of the log."""
+class StopsEpoch(Callback):
+    """Raises an error at the start of an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_train_epoch_start(self, trainer: Any, *args: Any) -> None:
+        if trainer.current_epoch == self.epoch:
+            raise InterruptedError
+
+
+def train(
+    folder: Path,
+    *callbacks: Any,
+    workers: int = 0,
+    epochs: int = 2,
+    reloads: int = 0,
+    save: CheckpointHook | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train for some epochs; return the weights in the module, and the lines of the log."""
     torch.manual_seed(len(options))  # a resumed process has another random state
     module, log = TinyNormModule(), TextLoggerHook(interval=2 * BATCHES)
-    save = CheckpointHook(on_exception=True)
     trainer = make_trainer(
-        *(folder, *callbacks, save, log),
-        max_epochs=2,
+        *(folder, *callbacks, save or CheckpointHook(on_exception=True), log),
+        max_epochs=epochs,
         num_sanity_val_steps=0,
+        reload_dataloaders_every_n_epochs=reloads,
         val_check_interval=2,
         enable_checkpointing=True,
     )
@@ -100,3 +119,16 @@ def test_repeated_batch_statistics_see_the_same_samples_with_persistent_workers(
     whole = train(tmp_path / "whole", PreciseBNHook(num_samples=4), workers=1)
     again = resumed(tmp_path / "cut", Stops(2 * BATCHES), PreciseBNHook(num_samples=4), workers=1)
     assert equal(again["weights"], whole["weights"])
+
+
+@pytest.mark.parametrize("reloads", [0, 1])
+def test_errors_at_the_start_of_two_epochs_change_nothing(tmp_path: Path, reloads: int) -> None:
+    save = CheckpointHook(2, by_epoch=False, on_exception=True)
+    options = {"epochs": 4, "reloads": reloads, "save": save}
+    whole = train(tmp_path / "whole", **options)
+    for epoch, resume in ((1, {}), (2, {"ckpt_path": "last"})):
+        with pytest.raises(InterruptedError):
+            train(tmp_path / "cut", StopsEpoch(epoch), **options, **resume)
+    again = train(tmp_path / "cut", **options, ckpt_path="last")
+    assert equal(again["weights"], whole["weights"])
+    assert again["lines"] == whole["lines"]
