@@ -319,6 +319,25 @@ def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:
     assert calls == ["before_train", 0, ("step", 1), 1, ("step", 2), 2]
 
 
+def test_a_hook_registered_last_in_before_train_repeats_no_call(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Late(mmengine.Hook):
+        def before_train(self, runner: Any) -> None:
+            calls.append("late")  # the next point is its first
+
+        def after_train_epoch(self, runner: Any) -> None:
+            calls.append("epoch of late")
+
+    class Starts(mmengine.Hook):
+        def before_train(self, runner: Any) -> None:
+            calls.append("before_train")
+            runner.register_hook(Late(), "LOWEST")
+
+    make_trainer(tmp_path, HookAdapter([Starts()])).fit(TinyModule(), make_loader(1))
+    assert calls == ["before_train", "epoch of late"]
+
+
 @pytest.mark.parametrize(
     ("base", "point"),
     [

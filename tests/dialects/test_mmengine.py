@@ -442,7 +442,8 @@ class Factor:
         self.optimizer.param_groups[0]["lr"] = 0.1 / (1 + self.count)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count}
+        # the function, as MMEngine's OneCycleLR, is no part of a file
+        return {"count": self.count, "phases": [{"anneal": self.step}]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.count = state["count"]
@@ -511,6 +512,7 @@ def test_message_hub_and_schedulers_resume(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "half.ckpt", weights_only=True)
     assert "best" in saved["message_hub"]["runtime_info"]
     assert "passing" not in saved["message_hub"]["runtime_info"]
+    assert saved["param_schedulers"] == [{"count": 6, "phases": [{}]}]
     rest, here = run(4, tmp_path / "half.ckpt")
     assert here.get_info("best") == there.get_info("best")
     for name in ("train/loss", "train/lr"):

@@ -288,6 +288,70 @@ def test_what_a_loop_has_from_lightning_cannot_be_assigned(
         fit(tmp_path, Sets())
 
 
+@pytest.mark.parametrize("point", ["before_train_epoch", "after_train_iter", "after_train_epoch"])
+def test_training_stopped_in_an_epoch_ends_with_the_epoch(tmp_path: Path, point: str) -> None:
+    calls: list[tuple[str, int]] = []
+
+    def note(self: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
+        calls.append(("epoch", runner.iter))
+
+    def stop(self: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
+        runner.train_loop.stop_training = True
+        assert runner.train_loop.stop_training
+
+    points = {"after_train_epoch": note, "after_val_epoch": note}
+    notes, stops = type("Notes", (Hook,), points)(), type("Stops", (Hook,), {point: stop})()
+    trainer = fit(tmp_path, stops, notes)
+    assert trainer.global_step == 3
+    assert calls == [("epoch", 3), ("epoch", 3)]
+
+
+def test_a_stop_may_be_taken_back_in_the_epoch(tmp_path: Path) -> None:
+    class Wavers(Hook):
+        def after_train_iter(self, runner: Any, batch_idx: int, **kwargs: Any) -> None:
+            runner.train_loop.stop_training = batch_idx == 0
+
+    assert fit(tmp_path, Wavers()).global_step == 6
+
+
+def test_the_validation_data_are_there_from_the_start(tmp_path: Path) -> None:
+    class Reads(Hook):
+        def before_run(self, runner: Any) -> None:
+            self.loaders = runner.val_dataloader, runner.val_loop.dataloader
+            self.begins = runner.val_begin, runner.train_loop.val_begin
+
+    hook = Reads()
+    trainer = fit(tmp_path, hook, check_val_every_n_epoch=2)
+    assert hook.loaders == (trainer.val_dataloaders,) * 2
+    assert hook.begins == (1, 1)
+
+
+def test_a_validation_by_a_hook_leaves_the_outputs_of_the_step(tmp_path: Path) -> None:
+    modes: list[bool] = []
+
+    class Validates(Hook):
+        priority = "HIGH"
+
+        def after_train_iter(self, runner: Any, batch_idx: int, **kwargs: Any) -> None:
+            if batch_idx == 1:
+                runner.val_loop.run()
+                runner.model.train()
+
+        def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
+            modes.append(runner.model.training)
+
+    class Reads(Hook):
+        losses: tuple[float, ...] = ()
+
+        def after_train_iter(self, runner: Any, batch_idx: int, outputs: Any, **kw: Any) -> None:
+            self.losses += (outputs["loss"].item(),)
+
+    hook = Reads()
+    trainer = fit(tmp_path, Validates(), hook, max_epochs=1)
+    assert list(hook.losses) == trainer.lightning_module.losses
+    assert modes == [False, False]
+
+
 # -- several loaders, with limited batches ---------------------------------------------------
 
 

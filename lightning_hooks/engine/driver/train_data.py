@@ -73,11 +73,13 @@ class TrainData:
         """Have a resumed run reload its loaders as the uninterrupted run does.
 
         Lightning's loops reload before the epoch's event: from the random state of the file, which
-        is not restored again. What the file has of the loaders is of those that are gone.
+        is not restored again. What the file has of the loaders is of those that are gone. A file of
+        an error in the epoch's event is one after the reload.
         """
 
         def reload() -> None:
-            if self.is_resumed and not self._is_reloaded and data.reloads_next(trainer):
+            is_before = not (self._is_reloaded or progress.begins_epoch(trainer))
+            if self.is_resumed and is_before and data.reloads_next(trainer):
                 self._run_state.restore_rng()
                 self._is_reloaded = True
 

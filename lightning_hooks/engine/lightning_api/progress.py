@@ -25,6 +25,7 @@ __all__ = [
     "batches_in_window",
     "begin_with_epoch_end",
     "begin_with_validation",
+    "begins_epoch",
     "begins_with_last_validation",
     "count_step",
     "end_as_any_epoch",
@@ -119,6 +120,12 @@ def has_fewer_batches(trainer: L.Trainer) -> bool:
     progress = batches(trainer)
     is_enough = progress.current.processed >= trainer.num_training_batches
     return bool(is_enough and not progress.is_last_batch)
+
+
+def begins_epoch(trainer: L.Trainer) -> bool:
+    """Whether Lightning is calling, or an error has cut, the events of an epoch's start."""
+    epochs: Any = trainer.fit_loop.epoch_progress.current
+    return bool(epochs.started < epochs.ready)
 
 
 def ends_epoch(trainer: L.Trainer) -> bool:
@@ -218,6 +225,8 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     count_ended_epoch(loop)
     if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
+        # Lightning takes the epoch back in ``current`` alone, and does not count it again
+        loop.epoch_progress.current.ready = loop.epoch_progress.current.started + 1
     lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
     lacks_batches = is_resuming_mid_epoch(trainer) and has_fewer_batches(trainer)
     if lacks_validation or lacks_batches or restarted_at_epoch_end(loop):
