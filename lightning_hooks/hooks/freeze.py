@@ -19,6 +19,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.optim.layers import matches
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
+from lightning_hooks.utils.dtensors import uncompiled_key
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["FreezeHook"]
@@ -37,7 +38,8 @@ class FreezeHook(Hook):
 
     Args:
         names: The name of a module or parameter, as in ``named_modules()``, or a list of names;
-            ``*`` matches a single part of a name, as in ``"backbone.layers.*"``.
+            ``*`` matches a single part of a name, as in ``"backbone.layers.*"``. The names of parts
+            that ``torch.compile`` has wrapped stay the same.
         until_epoch: The first epoch, counted from 0, of training the frozen parts.
         until_iter: The first iteration of training the frozen parts; instead of ``until_epoch``.
         eval_mode: Whether frozen modules are in eval mode.
@@ -186,6 +188,5 @@ class FreezeHook(Hook):
 
 def _names_in(module: nn.Module) -> list[str]:
     """Return the names of a module's parts and parameters."""
-    return [
-        name for name in (*dict(module.named_modules()), *dict(module.named_parameters())) if name
-    ]
+    names = *dict(module.named_modules()), *dict(module.named_parameters())
+    return [name for name in dict.fromkeys(map(uncompiled_key, names)) if name]

@@ -10,6 +10,7 @@ from torch import nn
 from lightning_hooks.optim.layers import rate_factors
 from lightning_hooks.optim.rules import options_of
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_number, shown
+from lightning_hooks.utils.dtensors import uncompiled_key
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["param_groups"]
@@ -112,7 +113,7 @@ def _trained(module: nn.Module) -> Iterator[tuple[nn.Module, str, str, nn.Parame
         for name, parameter in owner.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
-                yield owner, name, f"{prefix}.{name}", parameter
+                yield owner, name, uncompiled_key(f"{prefix}.{name}"), parameter
 
 
 def _checked(custom_keys: Any) -> Any:
@@ -123,4 +124,4 @@ def _checked(custom_keys: Any) -> Any:
             if key not in CUSTOM:
                 raise ValueError(f"custom_keys[{part!r}]: no {key!r}; {suggest(key, CUSTOM)}")
             check_number(f"custom_keys[{part!r}][{key!r}]", value)
-    return custom_keys
+    return {uncompiled_key(part): rule for part, rule in custom_keys.items()}

@@ -9,18 +9,19 @@ from typing import Any
 from torch import nn
 
 from lightning_hooks.utils.arguments import check_number, shown
+from lightning_hooks.utils.dtensors import uncompiled_key
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["matches", "rate_factors"]
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a dotted name matches a pattern, part by part.
+    """Whether a dotted name matches a pattern, part by part; ``torch.compile`` adds no part.
 
     >>> matches("backbone.layers.3", "backbone.layers.*"), matches("layers.3.norm", "layers.*")
     (True, False)
     """
-    parts, wanted = name.split("."), pattern.split(".")
+    parts, wanted = uncompiled_key(name).split("."), uncompiled_key(pattern).split(".")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
@@ -47,7 +48,7 @@ def rate_factors(
     check_number("layer_decay", decay)
     if not 0 < decay <= 1:
         raise ValueError(f"layer_decay must be in (0, 1], got {shown(decay)}")
-    names = {name: id(parameter) for name, parameter in module.named_parameters()}
+    names = {uncompiled_key(name): id(value) for name, value in module.named_parameters()}
     if callable(blocks):
         layers = {name: blocks(name) for name in names}
         for name, layer in layers.items():
@@ -65,12 +66,13 @@ def _layers_in_order(
     module: nn.Module, names: list[str], blocks: Any, embeddings: Sequence[str] | None
 ) -> tuple[dict[str, int], int]:
     """Return the layer of each parameter, and the number of the head, the last layer."""
-    named = [n for n, _ in module.named_modules() if blocks and matches(n, blocks)]
+    parts = [(uncompiled_key(name), part) for name, part in module.named_modules()]
+    named = [name for name, _ in parts if blocks and matches(name, blocks)]
     # a block without own parameters (all shared with an earlier block) is no layer
     filled = [name for name in named if any(n.startswith(f"{name}.") for n in names)]
     if not filled:
-        lists = [n for n, m in module.named_modules() if isinstance(m, nn.ModuleList)]
-        sequences = [n for n, m in module.named_modules() if isinstance(m, nn.Sequential)]
+        lists = [name for name, part in parts if isinstance(part, nn.ModuleList)]
+        sequences = [name for name, part in parts if isinstance(part, nn.Sequential)]
         hint = [f'blocks="{name}.*"' for name in (lists or sequences) if name][:3]
         raise ValueError(
             f"layer_decay with blocks={shown(blocks)} finds no block; write "

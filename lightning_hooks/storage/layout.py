@@ -114,7 +114,7 @@ LAYOUT: dict[str, Any] = {
     },
     f"{OWN_PART}?": {
         "iter?": count,
-        **dict.fromkeys(("last_val_iter?", "waiting?"), count),
+        **dict.fromkeys(("last_val_iter?", "waiting?", "ahead?"), count),
         **dict.fromkeys(("in_epoch?", "in_end?", "end_is_left?"), bool),
         "buffers?": {},
         "log_buffer?": [

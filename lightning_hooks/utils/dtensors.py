@@ -212,12 +212,12 @@ def rows_of(values: Any, tensor: Any) -> torch.Tensor:
 
 
 def uncompiled_key(key: str) -> str:
-    """Return a state dict's key without the prefix of ``torch.compile``.
+    """Return a state dict's key, or a module's name, without the prefix of ``torch.compile``.
 
-    >>> uncompiled_key("net._orig_mod.0.weight")
-    'net.0.weight'
+    >>> uncompiled_key("net._orig_mod.0.weight"), uncompiled_key("net._orig_mod")
+    ('net.0.weight', 'net')
     """
-    return key.replace("_orig_mod.", "")
+    return f"{key}.".replace("_orig_mod.", "")[:-1]
 
 
 def reshard(module: torch.nn.Module) -> None:

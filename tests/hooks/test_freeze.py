@@ -97,6 +97,21 @@ def test_names_may_be_of_parameters_and_have_stars(tmp_path: Path) -> None:
     fit(tmp_path, hook, callbacks=[Frozen()], module=Module, val=1)
 
 
+def test_names_are_those_without_compilation(tmp_path: Path) -> None:
+    trains: list[bool] = []
+    module = Module()
+    first: Any = module.net[0]
+
+    def look(runner: Any) -> None:
+        trains.append(first.weight.requires_grad)
+
+    module.net = torch.compile(module.net, backend="eager")  # type: ignore[assignment]
+    assert "net._orig_mod.0" in dict(module.named_modules())
+    hooks = FreezeHook("net.0", until_epoch=1), ClosureHook("before_train_iter", look)
+    fit(tmp_path, *hooks, module=module, max_epochs=2, val=1)
+    assert trains == [False] * 4 + [True] * 4
+
+
 def test_eval_mode_may_be_left_out(tmp_path: Path) -> None:
     look = Look()
     fit(tmp_path, FreezeHook("net.*", eval_mode=False), callbacks=[], module=Loose, val=1)

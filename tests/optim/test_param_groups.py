@@ -198,6 +198,31 @@ class Stop(Hook):
         runner.should_stop = True
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layer_decay": 0.5, "blocks": "layers.*"},
+        {
+            "layer_decay": 0.5,
+            "blocks": lambda name: int(name.split(".")[1]) if "layers" in name else 2,
+        },
+        {"custom_keys": {"layers.0": {"lr_mult": 0.1}}},
+    ],
+    ids=["blocks", "function", "keys"],
+)
+@pytest.mark.parametrize("part", ["layers", "all"])
+def test_a_compiled_model_has_the_rates_of_the_model(options: Any, part: str) -> None:
+    model = nn.Module()
+    model.layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model.head = nn.Linear(2, 1)
+    plain = param_groups(model, 1.0, 0.1, **options)
+    compiled: Any = torch.compile(model if part == "all" else model.layers, backend="eager")
+    if part == "layers":
+        model.layers, compiled = compiled, model
+    assert [{**group} for group in param_groups(compiled, 1.0, 0.1, **options)] == plain
+    assert len({group["lr"] for group in plain}) > 1
+
+
 def test_in_an_ordinary_module() -> None:
     module = TinyModule()
     groups = param_groups(module, 0.1, 0.05, bias_decay_mult=0.0)

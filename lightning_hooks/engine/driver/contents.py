@@ -44,7 +44,7 @@ from lightning_hooks.engine.hook_states import (
 )
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
-from lightning_hooks.engine.lightning_api.precision import writes_directories
+from lightning_hooks.engine.lightning_api.precision import convert_to_double, writes_directories
 from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.storage import state_parts
@@ -129,6 +129,7 @@ class Contents:
         """
         file = self._file(checkpoint, own_part(checkpoint))
         rank = self._trainer.global_rank
+        convert_to_double(self._trainer)
         state_parts.from_parts(checkpoint, file.own_part, self._find_parts, rank)
         if not file.resumes:
             epoch = (checkpoint.get("meta") or {}).get("epoch")

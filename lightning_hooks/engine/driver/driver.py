@@ -406,6 +406,7 @@ class Driver(Callback):
         if runner.start_iter is not None:
             # Lightning has now counted the batch after which the checkpoint was written
             runner.iter, runner.start_iter = runner.start_iter, None
+            runner.step_counts.accumulate_as_scheduled()
         self.model_watch.take()
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches

@@ -48,6 +48,7 @@ class RunState:
     end_is_left    whether the resumed run begins with the events of the epoch's end
     rates          of the last step, for the line of a validation with which a run goes on
     waiting        iterations whose gradients wait for a step, and are in no file
+    ahead          batches fetched, but not trained on
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
@@ -141,6 +142,7 @@ class RunState:
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
             waiting=runner.step_counts.waiting,
+            ahead=data.batches_ahead(trainer),
             in_end=in_end,
             end_is_left=end_is_left,
             logged=sorted(runner.callback_values.logged()),

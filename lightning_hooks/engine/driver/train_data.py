@@ -101,9 +101,9 @@ class TrainData:
             return
         goes_on = data.may_go_on_in_pass(trainer) and not self._why_not()
         if self._before is not None and not goes_on:
-            for loader in data.train_loaders(trainer):
+            for loader in data.stateful_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
-                if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
+                if sized_len(loader) is not None:
                     with random_state.isolated():  # the state may be restored already
                         iter(loader)
         self._run_state.restore_rng()
@@ -154,6 +154,13 @@ class TrainData:
                 "a training loader with a state_dict() of its own saves no states of its workers: "
                 "%s may differ from the uninterrupted run's",
                 difference,
+            )
+        ahead = resumed.saved.get("ahead", 0) if in_pass and data.stateful_loaders(trainer) else 0
+        if ahead:
+            self._runner.logger.warning(
+                "the state_dict() of a training loader is ahead of the training by %d batches, "
+                "left out now: of an error in a batch, or read ahead of a loader without a length",
+                ahead,
             )
         if in_pass:
             if reason:

@@ -58,6 +58,7 @@ __all__ = [
     "say_nothing_of_passes",
     "set_last_reload",
     "set_train_length",
+    "stateful_loaders",
     "switch_loader",
     "train_generators",
     "train_loaders",
@@ -84,7 +85,7 @@ def batches_ahead(trainer: L.Trainer) -> int:
     """
     read_ahead = len(getattr(data_fetcher(trainer.fit_loop), "batches", ()))
     current = batches(trainer).current
-    return read_ahead + int(current.ready - current.processed)
+    return read_ahead + max(int(current.ready - current.processed), 0)
 
 
 def running_loaders(loop: Any) -> list[tuple[Any, Any]]:
@@ -258,6 +259,11 @@ def save_without_draws(trainer: L.Trainer, fit: FitChanges) -> None:
     fit.patch(loop, "on_save_checkpoint", instead=isolated_states)
 
 
+def stateful_loaders(trainer: L.Trainer) -> list[Any]:
+    """Return the training loaders with a state of their own, which Lightning saves and restores."""
+    return [loader for loader in train_loaders(trainer) if hasattr(loader, "load_state_dict")]
+
+
 def lost_of_workers(trainer: L.Trainer, in_pass: bool) -> str:
     """Return what a resumed run lacks of the workers of loaders with a state of their own.
 
@@ -265,7 +271,7 @@ def lost_of_workers(trainer: L.Trainer, in_pass: bool) -> str:
         trainer: The Trainer.
         in_pass: Whether the run goes on within a pass over the data.
     """
-    stateful = [loader for loader in train_loaders(trainer) if hasattr(loader, "load_state_dict")]
+    stateful = stateful_loaders(trainer)
     with_workers = [loader for loader in stateful if getattr(loader, "num_workers", 0)]
     if in_pass:
         return "random augmentations" if with_workers else ""

@@ -1,4 +1,4 @@
-"""Read the gradient scaler and the kind of checkpoint of a Lightning strategy."""
+"""The precision, the gradient scaler and the kind of checkpoint of a Lightning strategy."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import contextlib
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.plugins import DoublePrecision
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, Strategy
 
 from lightning_hooks.engine.lightning_api.method_patch import setting
 
 __all__ = [
+    "convert_to_double",
     "grad_scaler",
     "has_grad_scaler",
     "state_stays_on_device",
     "weights_among_parts",
     "writes_directories",
 ]
+
+
+def convert_to_double(trainer: L.Trainer) -> None:
+    """Have the module of ``precision="64-true"`` in float64 before a file's weights are loaded.
+
+    Lightning converts the module after the load, which rounds the weights to float32.
+    """
+    if isinstance(trainer.precision_plugin, DoublePrecision):
+        trainer.precision_plugin.convert_module(trainer.lightning_module)
 
 
 def writes_directories(strategy: Strategy) -> bool:

@@ -205,6 +205,14 @@ class StepCounts:
         schedulers = (c for c in callbacks if isinstance(c, GradientAccumulationScheduler))
         return next(schedulers, None)
 
+    def accumulate_as_scheduled(self) -> None:
+        """Set the epoch's factor before the first batch; within an epoch Lightning does not.
+
+        When the run starts is too early: the callback then refuses a factor.
+        """
+        if self._scheduler is not None:
+            self._scheduler.on_train_epoch_start(self._runner.trainer)
+
     def count_from(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""
         if "global_step" in checkpoint:

@@ -58,6 +58,9 @@ class SavedAverage:
 def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> None:
     """Put averages into a file, the validated average as ``state_dict``.
 
+    What callbacks have added to the ``state_dict`` stays, and masks of pruning that Lightning's
+    ``ModelPruning`` has applied to it are applied to the averages.
+
     Args:
         file: The file.
         averages: The averages of the Trainer.
@@ -70,18 +73,29 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
             tensors = {dtensors.uncompiled_key(key): value for key, value in tensors.items()}
         else:
             tensors = dtensors.gathered(tensors)
+        tensors = {**tensors, **_pruned(tensors)}
         return {key: value for key, value in tensors.items() if key in state}
 
     records = file.own_part["averages"] = []
     for average in averages:
         if average.is_validated and average.tensors:
-            checkpoint["state_dict"] = in_file(average.tensors)
-            checkpoint[layout.RAW] = in_file(average.raw or state)
+            checkpoint["state_dict"] = {**state, **in_file(average.tensors)}
+            checkpoint[layout.RAW] = {**state, **in_file(average.raw or state)}
             checkpoint[layout.STATE] = {"n_averaged": torch.tensor(average.updates)}
             tensors = None
         else:
             tensors = in_file(average.tensors)
         records.append(average.record(tensors, in_file(average.exact)))
+
+
+def _pruned(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pruned weights, each with its mask applied, by their names without pruning."""
+    names = [key.removesuffix("_orig") for key in tensors if key.endswith("_orig")]
+    return {
+        name: tensors[f"{name}_orig"] * tensors[f"{name}_mask"]
+        for name in names
+        if f"{name}_mask" in tensors
+    }
 
 
 def find_averages(

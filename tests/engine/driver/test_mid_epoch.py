@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, GradientAccumulationScheduler
 from torch.utils.data import DataLoader, IterableDataset
 from torchmetrics import MeanMetric
 
@@ -313,3 +313,50 @@ def test_a_line_tells_of_values_of_ranks_that_are_gone(
     (line,) = [line for line in caplog.messages if "since the resume" in line]
     assert line.partition(":")[0] == "loss_epoch, least, rare of epoch 2"
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("is_sized", [True, False], ids=["sized", "not sized"])
+def test_a_line_says_which_batches_a_stateful_loader_leaves_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_sized: bool
+) -> None:
+    kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    class Samples(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(make_loader(10).dataset)
+
+    class Dies(Callback):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            if index == 3:
+                raise InterruptedError
+
+    def fit(*callbacks: Any, ckpt: Any = None) -> int:
+        data = make_loader(10).dataset if is_sized else Samples()
+        keep = CheckpointHook(by_epoch=False, on_exception=True)
+        trainer = make_trainer(tmp_path, keep, *callbacks, max_epochs=1, enable_checkpointing=True)
+        trainer.fit(Module(), kind(data, 2), make_loader(1), ckpt_path=ckpt)
+        return int(trainer.global_step)
+
+    with pytest.raises(InterruptedError):
+        fit(Dies())
+    lost = 1 if is_sized else 2
+    assert fit(ckpt="last") == 10 - lost
+    assert f"is ahead of the training by {lost} batches" in caplog.text
+
+
+@pytest.mark.parametrize("step", [10, 20])
+def test_a_resumed_epoch_accumulates_as_scheduled(tmp_path: Path, step: int) -> None:
+    def fit(folder: Path, *callbacks: Any, ckpt: Any = None) -> Any:
+        torch.manual_seed(0)
+        schedule = GradientAccumulationScheduler({0: 1, 1: 2, 2: 4})
+        keep = CheckpointHook(1, by_epoch=False, max_keep_ckpts=9)
+        hooks = [EMAHook(momentum=0.1), keep, *callbacks]
+        trainer = make_trainer(folder, *hooks, schedule, max_epochs=3, enable_checkpointing=True)
+        trainer.fit(Module(), make_loader(8), make_loader(1), ckpt_path=ckpt)
+        return trainer
+
+    whole = fit(tmp_path)
+    assert whole.global_step == 8 + 4 + 2
+    part = fit(tmp_path, ckpt=tmp_path / f"iter_{step}.pth")
+    assert part.global_step == whole.global_step
+    assert same(part.lightning_module.state_dict(), whole.lightning_module.state_dict())

@@ -12,7 +12,7 @@ import torch
 from lightning import seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from lightning_hooks import CheckpointHook, Hook, HookAdapter
+from lightning_hooks import CheckpointHook, EMAHook, Hook, HookAdapter
 from support.foreign_hooks import OldEMA
 from support.probes import Recorder, SaveAt, equal, line, weights
 from support.training import NoValidation, TinyModule, TinyNormModule, make_loader, make_trainer
@@ -54,6 +54,18 @@ def test_from_an_epoch_end_everything_is_as_uninterrupted(epoch: int, tmp_path: 
     assert part.drawn == whole.drawn[4 * epoch :]
     assert resumed.losses == uninterrupted.losses[4 * epoch :]
     assert equal(weights(resumed), weights(uninterrupted))
+
+
+def test_a_run_in_double_precision_goes_on_with_all_digits(tmp_path: Path) -> None:
+    def train(ckpt: Any = None) -> Any:
+        torch.manual_seed(0)
+        keep = CheckpointHook(interval=1)
+        options: Any = {"precision": "64-true", "enable_checkpointing": True}
+        return weights(run(tmp_path, EMAHook(momentum=0.1), keep, ckpt=ckpt, **options))
+
+    whole = train()
+    assert any(value.dtype == torch.float64 for value in whole.values())
+    assert equal(train(tmp_path / "epoch_2.pth"), whole)
 
 
 @pytest.mark.parametrize("val", [0, 1])

@@ -147,6 +147,43 @@ def test_lightnings_pruning(tmp_path: Path, permanent: bool) -> None:
     assert ema.steps == BATCHES * EPOCHS
 
 
+@pytest.mark.parametrize("validate", ["average", "raw"])
+def test_files_have_the_weights_that_lightnings_pruning_has_made_permanent(
+    tmp_path: Path, validate: Any
+) -> None:
+    expected: dict[str, Any] = {}
+    hook = EMAHook(**HALF, validate=validate)
+
+    class Notes(Callback):
+        def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+            average, mask = hook.ema_state_dict()["net.weight_orig"], pl_module.net.weight_mask
+            expected.update(mask=mask.clone(), average=average * mask)
+
+    prunes = ModelPruning("l1_unstructured", amount=0.5)
+    callbacks = [prunes, Notes(), CheckpointHook()]
+    fit(tmp_path, hook, module=NoValidation(), batches=BATCHES, max_epochs=2, callbacks=callbacks)
+    path = tmp_path / "epoch_2.pth"
+    found = torch.load(path, weights_only=True)
+    average = found["lightning_hooks"]["averages"][0]["state_dict"] or found["state_dict"]
+    raw = found.get("current_model_state", found["state_dict"])
+    assert torch.equal(average["net.weight"], expected["average"])
+    assert torch.equal(raw["net.weight"] == 0, expected["mask"] == 0)
+    assert not torch.equal(raw["net.weight"], average["net.weight"])
+    loaded = NoValidation.load_from_checkpoint(path)
+    assert torch.equal(loaded.net.weight, found["state_dict"]["net.weight"])
+
+
+def test_what_a_callback_adds_to_the_weights_of_a_file_stays(tmp_path: Path) -> None:
+    class AddsMerged(Callback):
+        def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+            checkpoint["state_dict"]["merged"] = torch.ones(1)
+
+    callbacks = [AddsMerged(), CheckpointHook()]
+    fit(tmp_path, EMAHook(**HALF), module=NoValidation(), callbacks=callbacks)
+    found = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
+    assert found["state_dict"].keys() == {"net.weight", "net.bias", "merged"}
+
+
 class Toggles(NoValidation):
     """A module with manual optimization that toggles two optimizers in turn."""
 
