@@ -34,8 +34,6 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-import torch
-
 from lightning_hooks.dialects.background_writer import BackgroundWriter
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.hosting import Facade, scalars_of, state_of

@@ -199,8 +199,8 @@ def _warm_up(window: Window) -> dict[str, Any]:
     assert window.end is not None
     if window.end == 1 and not window.converts:
         raise ValueError(
-            f"a {window.kind}LR of param_scheduler with end=1 warms nothing up: MMEngine scales the "
-            "first step, and the rate stays; set end to at least 2"
+            f"a {window.kind}LR of param_scheduler with end=1 warms nothing up: in MMEngine the "
+            "rate of the first step stays; set end to at least 2"
         )
     linear = window.kind == "Linear"
     ratio = window.arguments.get("start_factor" if linear else "factor", 1 / 3)
