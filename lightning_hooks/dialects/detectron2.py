@@ -1066,9 +1066,9 @@ class TrainerFacade(StepFacade):
         """Drop an assigned iteration, as detectron2's loop does."""
         self._assigned = 0
         super().at_before_train_iter()
-        time = self.storage.histories().get("data_time")
-        if time is not None and time.last_iteration() == self.storage.iter:
-            self.storage.feed({"rank_data_time": time.latest()})
+
+    def _times(self, loading: float) -> dict[str, float]:
+        return {"rank_data_time": loading, "data_time": loading}
 
     _trainer = property(lambda self: self)
     """This trainer, for hooks written for a ``DefaultTrainer``."""

@@ -34,11 +34,10 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-import torch
-
 from lightning_hooks.dialects.background_writer import BackgroundWriter
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.hosting import Facade, scalars_of, state_of
+from lightning_hooks.engine.lightning_api.validation import batches_begun
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers.trackers import tensorboard
 from lightning_hooks.loggers.trackers.inputs import flatten_params
@@ -498,12 +497,13 @@ class TrainerFacade(Facade):
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self._logged_now: dict[str, torch.Tensor] = {}
         self._writer: Any = None
         self._step_shift = 0  # difference of an assigned `global_step` from the run's
         self._given_logger = self._user_attribute("given_logger")
         if self._given_logger is None and hasattr(runner.logger, "write_scalar"):
             self._given_logger = runner.logger
+        self.loss_dict: dict[str, Any] = {}
+        """The step's ``loss``, the other returned scalars and the values logged in the step."""
         self.metric_dict: dict[str, Any] = {}
         """The result of a validation step; after the validation, the logged values."""
 
@@ -525,14 +525,13 @@ class TrainerFacade(Facade):
     """Number of the last iteration; None if unknown."""
     exp_dir = property(attrgetter("native_runner.work_dir"))
     """The directory of the run's files."""
-    val_dataset_size = property(lambda self: int(sum(self.native_runner.trainer.num_val_batches)))
-    """Number of validation steps."""
 
     @property
-    def loss_dict(self) -> dict[str, Any]:
-        """The step's ``loss``, the other returned scalars and the values logged in the step."""
-        outputs = getattr(self.native_runner, "outputs", None) or {}
-        return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged_now})
+    def val_dataset_size(self) -> int:
+        """Number of validation steps; of a loader without length, the steps so far."""
+        trainer = self.native_runner.trainer
+        length = sum(trainer.num_val_batches)
+        return batches_begun(trainer) if length == float("inf") else int(length)
 
     @property
     def cfg(self) -> Any:
@@ -580,8 +579,10 @@ class TrainerFacade(Facade):
         self.pass_loaded_checkpoint()
 
     def at_after_train_iter(self) -> None:
-        """Read the values logged in the step; after the last step, make Lightning validate."""
-        self._logged_now = self.logged_in_step()
+        """Read the scalars of the step; after the last step, make Lightning validate."""
+        outputs = getattr(self.native_runner, "outputs", None) or {}
+        log_vars = outputs.get("log_vars") or {}
+        self.loss_dict = scalars_of({**outputs, **log_vars, **self.logged_in_step()})
         if self.max_steps is not None and self.iter + 1 >= self.max_steps:
             self.native_runner.trainer.should_stop = True  # Lightning validates before a stop
 

@@ -65,6 +65,7 @@ class StepFacade(Facade):
         self.storage.may_write = runner.may_write
         self._entered_storages = contextlib.ExitStack()
         self._loading_since: float | None = None
+        self._loading_time: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name in self._dialect.methods:
@@ -119,10 +120,10 @@ class StepFacade(Facade):
         self.storage.bring_forward()
 
     def at_before_train_iter(self) -> None:
-        """Set the storage's iteration, and store the loading time."""
+        """Set the storage's iteration, and take the loading time."""
         self.storage.iter = self.iter + self.first_iter
         if self._loading_since is not None:
-            self.storage.feed({"data_time": time.perf_counter() - self._loading_since})
+            self._loading_time = time.perf_counter() - self._loading_since
 
     def at_after_train_iter(self) -> None:
         """Store the results of the step."""
@@ -134,7 +135,13 @@ class StepFacade(Facade):
             if self.native_runner.hooks_own_step:
                 loss = loss.clone()  # hooks may divide the loss in place
             self.step_outputs = {**outputs, "loss_for_backward": loss}
+        if self._loading_time is not None:
+            self.storage.feed(self._times(self._loading_time))
         self.storage.feed(self._new_scalars(outputs))
+
+    def _times(self, loading: float) -> dict[str, float]:
+        """Return the times stored after a step."""
+        return {"data_time": loading}
 
     def after_call(self, point: str) -> None:
         """Take the time: the Trainer loads the next batch now."""

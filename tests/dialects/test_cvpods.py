@@ -55,6 +55,20 @@ def test_the_length_of_a_run_with_accumulated_steps_is_in_iterations(tmp_path: P
     assert [(row["iteration"], "AP" in row) for row in rows] == [(0, False), (3, False), (5, True)]
 
 
+def test_a_finished_run_by_iterations_takes_no_further_one(tmp_path: Path) -> None:
+    def run(**options: Any) -> tuple[Any, list[tuple[str, int]]]:
+        trace = Trace()
+        hooks = [cvpods.OptimizationHook(accumulate_grad_steps=2), trace]
+        length = {"by_epoch": False, "max_epochs": -1, "max_steps": 4}
+        return fit(tmp_path, *hooks, **length, **options), trace.calls
+
+    trainer, calls = run()
+    assert calls[-1] == ("after_train", 4)
+    assert trainer.global_step == 2
+    trainer.save_checkpoint(tmp_path / "done.ckpt")
+    assert run(ckpt_path=tmp_path / "done.ckpt")[1] == [("before_train", 4), ("after_train", 4)]
+
+
 def test_the_storage_gives_values_without_iterations(tmp_path: Path) -> None:
     with cvpods.EventStorage() as storage:
         for value in (1.0, 2.0, 6.0):

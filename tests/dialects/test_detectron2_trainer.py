@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from functools import partial
@@ -223,6 +224,19 @@ def test_each_rank_has_its_own_data_time(tmp_path: Path) -> None:
     hook = After(lambda t: {k: v for k, (v, _) in t.storage.latest().items() if "time" in k})
     fit(tmp_path, hook, max_epochs=1)
     assert hook.results[2]["rank_data_time"] == hook.results[2]["data_time"] > 0
+
+
+def test_a_step_that_fails_has_no_data_time(tmp_path: Path) -> None:
+    class Fails(d2.HookBase):
+        def before_step(self) -> None:
+            assert self.trainer.iter < 2
+
+    path = tmp_path / "metrics.json"
+    writer = d2.PeriodicWriter([d2.JSONWriter(str(path))], period=1)
+    with pytest.raises(AssertionError):
+        fit(tmp_path, Fails(), writer, max_epochs=1)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [0, 1]
 
 
 @pytest.mark.parametrize("validation", [{}, {"val_check_interval": 2}])

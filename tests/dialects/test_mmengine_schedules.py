@@ -44,6 +44,7 @@ def test_what_stays_after_a_scheduler_is_its_last_value() -> None:
         ([{**COSINE, "end": 4}, {**STEPS, "begin": 4, "by_epoch": False}], "in epochs and in iter"),
         ([{"type": "LinearLR", "end": 5}], "in stairs, has no counterpart"),
         ([{"type": "PolyLR", "by_epoch": False}], "a PolyLR of param_scheduler needs an end"),
+        ([{**WARM_UP, "end": 1}], "a LinearLR of param_scheduler with end=1 warms nothing up"),
         ([{**WARM_UP, "type": "LinearMomentum"}], "a warm-up of momentum .* has no counterpart"),
         ([{"type": "CosineRestartMomentum", "periods": [12]}], "CosineRestartMomentum of param_s"),
         (

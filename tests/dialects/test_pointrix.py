@@ -214,6 +214,31 @@ def test_a_subclass_reads_the_bar_and_the_sums_of_the_log_hook(tmp_path: Path, c
     assert "points=7" in shown
 
 
+def test_the_losses_of_the_step_stay_in_a_validation(tmp_path: Path) -> None:
+    class Reads(pointrix.Hook):
+        def after_train_iter(self, trainner: Any) -> None:
+            trainner.loss_dict["mine"] = 1.0
+            self.losses = dict(trainner.loss_dict)
+
+        def after_val(self, trainner: Any) -> None:
+            assert trainner.loss_dict == self.losses
+
+    hook = Reads()
+    fit(tmp_path, hook, max_epochs=1, module=Scene())
+    assert hook.losses.keys() == {"loss", "train_loss", "mine"}
+
+
+def test_the_log_hook_takes_means_over_a_stream(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(make_loader(2).dataset)
+
+    writer, val = Memory(str(tmp_path)), torch.utils.data.DataLoader(Stream(), 2)
+    attributes = {"writer": writer}
+    fit(tmp_path, pointrix.LogHook(), attributes=attributes, max_epochs=1, module=Scene(), val=val)
+    assert ("test/L1_loss", 1.5, 4) in writer.written
+
+
 def test_the_log_hook_logs_the_rates_of_several_optimizers(tmp_path: Path) -> None:
     class Two(TinyModule):
         def __init__(self) -> None:

@@ -57,7 +57,8 @@ def hooks_of_param_scheduler(
     Schedulers with ``convert_to_iter_based`` become phases whose lengths are shares of the run. A
     phase after an annealing then begins at the annealing's end value, where MMEngine keeps the
     value of the last step; with ``epoch_length`` all values are MMEngine's. A warm-up beside an
-    annealing also scales the annealing's minimum.
+    annealing also scales the annealing's minimum, and the restarts of a ``CosineRestartLR``, which
+    in MMEngine end the warm-up at the full rate.
 
     Args:
         param_scheduler: A dict, or a list of dicts.
@@ -196,6 +197,11 @@ def _warm_up(window: Window) -> dict[str, Any]:
             "convert_to_iter_based=True in the scheduler"
         )
     assert window.end is not None
+    if window.end == 1 and not window.converts:
+        raise ValueError(
+            f"a {window.kind}LR of param_scheduler with end=1 warms nothing up: in MMEngine the "
+            "rate of the first step stays; set end to at least 2"
+        )
     linear = window.kind == "Linear"
     ratio = window.arguments.get("start_factor" if linear else "factor", 1 / 3)
     length = {"warmup_iters": window.end - 1}

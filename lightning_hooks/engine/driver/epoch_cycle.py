@@ -154,6 +154,7 @@ class IterCycle(EpochCycle):
         # else on_train_epoch_start begins the pass
         if inside or not self._train_data.is_resumed:
             self._train_data.begin_epoch(for_run=True)
+        self._stop_at_limit(runner.iter)  # of a finished run that is resumed
 
     def end_run(self) -> None:
         """Call ``after_epoch``."""
@@ -178,9 +179,12 @@ class IterCycle(EpochCycle):
 
     def end_batch(self) -> None:
         """End the run after the last iteration: Lightning counts optimizer steps made by hooks."""
+        self._stop_at_limit(self._runner.iter + 1)
+
+    def _stop_at_limit(self, iterations: int) -> None:
         runner = self._runner
         limit = runner.max_iters if runner.hooks_own_step else None
-        if limit is not None and runner.iter + 1 >= limit:
+        if limit is not None and iterations >= limit:
             runner.trainer.should_stop = True
 
     def end_epoch(self) -> None:
