@@ -93,8 +93,8 @@ class HookCallback(Callback):
         """Enclose an evaluation by a hook, as to give the module other weights in the block."""
         return nullcontext()
 
-    def _note_unfrozen(self, runner: Any) -> None:
-        """Note that parameters were unfrozen within an epoch."""
+    def _look_before_step(self, runner: Any) -> None:
+        """Look at the module before the next step, as after parts of it were unfrozen."""
 
     @property
     def _kept_kinds(self) -> Sequence[str]:

@@ -168,8 +168,8 @@ class FreezeHook(Hook):
     def _end_if_over(self, runner: Runner) -> None:
         if self._frozen and self._is_over(runner):
             self._restore(runner.module)
-            for hook in natives_with("_note_unfrozen", runner.hooks):
-                hook._note_unfrozen(runner)
+            for hook in natives_with("_look_before_step", runner.hooks):
+                hook._look_before_step(runner)
             trains = "trains" if len(self.names) == 1 else "train"
             runner.logger.info("%s %s from now on", ", ".join(self.names), trains)
 

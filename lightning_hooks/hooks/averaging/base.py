@@ -403,9 +403,7 @@ class AveragingHook(Hook):
         self._statistics = PreciseBNHook.of_average(self._precise_bn, class_name(self))
         if self._statistics is not None:
             self._statistics.check_run(runner)
-        average = self._start(runner.module, goes_on=runner.iter > 0)
-        if not average.steps:  # modules and callbacks may load weights until the first step
-            average.has_begun = False
+        self._wait_for_step(self._start(runner.module, goes_on=runner.iter > 0))
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
         self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
         self._applied = AppliedSteps(trainer, self._joined_fit)
@@ -419,13 +417,24 @@ class AveragingHook(Hook):
                 average.take_buffers()
             applied.before_next(partial(self._look, Driver.of(trainer).runner))
 
-    def _note_unfrozen(self, runner: Runner) -> None:
+    @staticmethod
+    def _wait_for_step(average: ModuleAverage) -> None:
+        """Begin with the first step: until then modules and callbacks may load weights."""
+        if not average.steps:
+            average.has_begun = False
+
+    def _look_before_step(self, runner: Runner) -> None:
         """Look at the module before the next step."""
         if self._average is not None and self._applied is not None:
             self._applied.before_next(partial(self._look, runner))
 
     def _look(self, runner: Runner) -> None:
-        """Average parameters added or unfrozen since the last look; begin, if due."""
+        """Average parameters added or unfrozen since the last look; begin, if due.
+
+        First go on from a file that was loaded within the run, as a ``LearningRateFinder`` does.
+        """
+        if self._loaded is not None:
+            self._wait_for_step(self._start(runner.module, goes_on=False))
         average, epoch = self._average, runner.trainer.current_epoch
         assert average is not None
         if names := average.new_parameters():
@@ -625,6 +634,8 @@ class AveragingHook(Hook):
         averages = find_averages(file.contents, present_state(file.trainer), hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
             hook._take(saved, for_fit=file.resumes)
+            if hook._runs:
+                hook._look_before_step(Driver.of(file.trainer).runner)
         if file.resumes and any(saved is not None and saved.is_validated for saved in averages):
             restore_raw_weights(file)
 

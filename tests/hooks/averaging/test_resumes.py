@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, LearningRateFinder
 
 from lightning_hooks import (
     CosineAnnealingLrUpdaterHook,
@@ -152,13 +152,36 @@ def test_a_run_without_an_average_warns_of_one_that_finds_none(tmp_path: Path) -
 
 
 def test_the_learning_rate_finder_and_a_fresh_run_are_told_nothing(tmp_path: Path) -> None:
-    from lightning.pytorch.callbacks import LearningRateFinder
-
     ema = EMAHook(momentum=0.3)
     finder = LearningRateFinder(num_training_steps=3)
     _, told = train(tmp_path, IterTimerHook(), ema, finder, epochs=2)
     assert told == []
     assert ema.steps == 6
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
+def test_the_average_goes_on_after_a_search_for_a_rate_within_the_run(
+    tmp_path: Path, epoch: int, is_first: bool
+) -> None:
+    class FindsInEpoch(LearningRateFinder):
+        def on_fit_start(self, *args: Any) -> None: ...
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            if trainer.current_epoch == epoch:
+                self.lr_find(trainer, pl_module)
+
+    def run(*finders: Any) -> tuple[int, dict[str, Any]]:
+        torch.manual_seed(0)
+        ema = EMAHook(momentum=0.3)
+        callbacks = [*finders, ema] if is_first else [ema, *finders]
+        train(tmp_path, *callbacks, epochs=3)
+        return ema.steps, ema.ema_state_dict()
+
+    steps, average = run(FindsInEpoch(num_training_steps=6, update_attr=False))
+    expected = run()
+    assert steps == expected[0] == 9
+    assert equal(average, expected[1])
 
 
 # -- random resumes --------------------------------------------------------------------------------
