@@ -7,7 +7,7 @@ scheduler becomes the hook's ``warmup``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lightning_hooks.utils.arguments import shown
@@ -210,63 +210,87 @@ def _warm_up(window: Window) -> dict[str, Any]:
     return {"warmup": "linear" if linear else "constant", **length, "warmup_ratio": ratio}
 
 
+class Place(NamedTuple):
+    """Where a window stands in the schedule of a field."""
+
+    field: str
+    length: int | None
+    """The window's steps; None for an open end."""
+    acts: int | None
+    """The window's steps before the run's end; None if the run has no known length."""
+    is_share: bool
+    """Whether the phase's length is to be a share of the run."""
+    is_first: bool
+    """Whether the value was constant before the window."""
+
+
 def _phases(
     windows: Sequence[Window], field: str, total: int | None, *, is_share: bool
 ) -> list[dict[str, Any]]:
     """Return the phases of consecutive schedulers; between two schedulers the value stays."""
     phases: list[dict[str, Any]] = []
     at = 0
-    for i, window in enumerate(windows):
-        if window.by_epoch != windows[0].by_epoch or window.converts != windows[0].converts:
-            raise ValueError(
-                f"the schedulers of {field} in param_scheduler count in epochs and in iterations: "
-                "one after the other, they must count in the same unit"
-            )
-        if window.begin < at:
-            raise ValueError(
-                f"two schedulers of {field} in param_scheduler act at {window.begin}: only a "
-                "LinearLR up to 1 or a ConstantLR may be beside another, as a warm-up"
-            )
+    for window in windows:
+        is_last = window is windows[-1]
+        _check_order(window, windows[0], at, field, is_last=is_last)
         if window.begin > at:
             phases.append({"policy": "fixed", "length": window.begin - at})
-        last = i + 1 == len(windows)
-        end = window.end
-        if end is not None and last and total is not None and end >= total:
-            end = None
-        if end is None and not last:
-            raise ValueError(
-                f"a scheduler of {field} in param_scheduler begins before another ends"
-            )
         length = None if window.end is None else window.end - window.begin
+        acts = length if total is None else min(total, window.end or total) - window.begin
         is_first = all(phase["policy"] == "fixed" for phase in phases)
-        policy = _policy(window, field, length, total, is_share=is_share, is_first=is_first)
-        if end is None:
+        policy = _policy(window, Place(field, length, acts, is_share, is_first))
+        if window.end is None or (is_last and total is not None and window.end >= total):
             phases.append(policy)
-            at = window.begin
-            continue
-        assert length is not None
-        # the value of the last step stays, not the end value of the policy
-        if not is_share and policy["policy"] != "fixed":
-            if window.kind == "CosineAnnealing":
-                policy.setdefault("total", length)
-            if window.kind == "CosineRestart" and length == 1:
-                raise ValueError(
-                    "a CosineRestartLR of param_scheduler over a single step has no counterpart"
-                )
-            if length > 1:
-                phases.append({**policy, "length": length - 1})
-            phases.append({"policy": "fixed", "length": 1})
-        else:
-            phases.append({**policy, "length": length})
-        at = end
-        if last:
+            break
+        phases += _ended(window, policy, window.end - window.begin, is_share=is_share)
+        if is_last:
             phases.append({"policy": "fixed"})
+        at = window.end
     if is_share:
         assert total is not None
         for phase in phases:
             if "length" in phase:
                 phase["length"] = phase["length"] / total
     return _joined(phases)
+
+
+def _check_order(window: Window, first: Window, at: int, field: str, *, is_last: bool) -> None:
+    """Check that a window follows the windows before, which end at a step.
+
+    Raises:
+        ValueError: for windows at once, or in other units.
+    """
+    if window.by_epoch != first.by_epoch or window.converts != first.converts:
+        raise ValueError(
+            f"the schedulers of {field} in param_scheduler count in epochs and in iterations: "
+            "one after the other, they must count in the same unit"
+        )
+    if window.begin < at:
+        raise ValueError(
+            f"two schedulers of {field} in param_scheduler act at {window.begin}: only a "
+            "LinearLR up to 1 or a ConstantLR may be beside another, as a warm-up"
+        )
+    if window.end is None and not is_last:
+        raise ValueError(f"a scheduler of {field} in param_scheduler begins before another ends")
+
+
+def _ended(
+    window: Window, policy: dict[str, Any], length: int, *, is_share: bool
+) -> list[dict[str, Any]]:
+    """Return the phases of a window that ends within the run.
+
+    The value of the window's last step stays, not the end value of the policy.
+    """
+    if is_share or policy["policy"] == "fixed":
+        return [{**policy, "length": length}]
+    if window.kind == "CosineRestart" and length == 1:
+        raise ValueError(
+            "a CosineRestartLR of param_scheduler over a single step has no counterpart"
+        )
+    if window.kind == "CosineAnnealing":
+        policy = {"total": length, **policy}
+    last = {"policy": "fixed", "length": 1}
+    return [{**policy, "length": length - 1}, last] if length > 1 else [last]
 
 
 def _joined(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -282,86 +306,117 @@ def _joined(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return joined
 
 
-def _policy(
-    window: Window,
-    field: str,
-    length: int | None,
-    total: int | None,
-    *,
-    is_share: bool,
-    is_first: bool,
-) -> dict[str, Any]:
+def _policy(window: Window, place: Place) -> dict[str, Any]:
     """Return the policy for a scheduler, with arguments for the scheduler's window."""
-    given, kind = window.arguments, window.kind
-    acts = length if total is None else min(total, window.end or total) - window.begin
-    symbol = field if field in ("lr", "momentum") else ""
-    least, ratio = (f"min_{symbol}", f"min_{symbol}_ratio") if symbol else ("end", "end_ratio")
-    policy: dict[str, Any] = {"policy": POLICIES[kind]}
-    if kind == "Constant" and given.get("factor", 1 / 3) != 1:
-        raise ValueError("a ConstantLR of param_scheduler with a factor must begin at 0")
-    if kind == "Linear":
-        if given.get("start_factor", 1 / 3) != 1:
-            raise ValueError("a LinearLR of param_scheduler must begin at 0 or with start_factor=1")
-        policy[ratio] = given.get("end_factor", 1.0)
-        policy["total"] = _steps(window, length, is_share=is_share)
-    elif kind in ("CosineAnnealing", "CosineRestart"):
-        eta_ratio = given.get("eta_min_ratio")
-        policy |= {ratio: eta_ratio} if eta_ratio is not None else {least: given.get("eta_min", 0)}
-        if eta_ratio and not is_first and kind == "CosineAnnealing":
-            raise ValueError(
-                "an eta_min_ratio of param_scheduler after another scheduler is a share of the "
-                "first value; a phase's is a share of the value at begin: set eta_min"
-            )
-        if kind == "CosineRestart":
-            if field == "momentum":
-                raise ValueError("a CosineRestartMomentum of param_scheduler has no counterpart")
-            periods = list(given["periods"])
-            policy |= {"periods": periods} | ({"restart": True} if window.begin else {})
-            weights = list(given.get("restart_weights", [1] * len(periods)))
-            policy["restart_weights"] = weights
-            if set(weights) != {1} and (eta_ratio or given.get("eta_min")):
-                raise ValueError(
-                    "a CosineRestartLR of param_scheduler with restart_weights and a minimum above "
-                    "0 has no counterpart: our weights scale the distance to the minimum"
-                )
-        else:
-            own = given.get("T_max", length)
-            if own is None:
-                raise ValueError("a CosineAnnealingLR of param_scheduler needs T_max or end")
-            if acts is not None and own < acts:
-                raise ValueError(
-                    f"a CosineAnnealingLR of param_scheduler with T_max={own} rises again before "
-                    f"its end after {acts} steps: no policy here does"
-                )
-            policy["total"] = own
-    elif kind == "Poly":
-        policy |= {"power": given.get("power", 1), least: given.get("eta_min", 0)}
-        policy["total"] = _steps(window, length, is_share=is_share)
-    elif kind == "Exponential":
-        policy["gamma"] = given["gamma"]
-    elif kind in ("Step", "MultiStep"):
-        step = given["step_size"] if kind == "Step" else list(given["milestones"])
-        policy |= {"step": step, "gamma": given.get("gamma", 0.1)}
-    if is_share and kind in ("Step", "MultiStep", "Exponential", "CosineRestart"):
+    kind, arguments = window.kind, _ARGUMENTS[window.kind](window, place)
+    if place.is_share and kind in ("Step", "MultiStep", "Exponential", "CosineRestart"):
         raise ValueError(
             f"a {kind}LR of param_scheduler with convert_to_iter_based needs epoch_length=..., the "
             "batches of an epoch"
         )
-    if "total" in policy and policy["total"] == acts:  # the policy's window
-        del policy["total"]
-    elif is_share and "total" in policy:
+    total = arguments.get("total")
+    if total is not None and total == place.acts:  # the policy's window
+        del arguments["total"]
+    elif total is not None and place.is_share:
         raise ValueError(
-            f"a {kind}LR of param_scheduler over {policy['total']} epochs, not to its end in the "
+            f"a {kind}LR of param_scheduler over {total} epochs, not to its end in the "
             "run, with convert_to_iter_based needs epoch_length=..., the batches of an epoch"
         )
-    return policy
+    return {"policy": POLICIES[kind], **arguments}
 
 
-def _steps(window: Window, length: int | None, *, is_share: bool) -> int:
+def _constant(window: Window, place: Place) -> dict[str, Any]:
+    if window.arguments.get("factor", 1 / 3) != 1:
+        raise ValueError("a ConstantLR of param_scheduler with a factor must begin at 0")
+    return {}
+
+
+def _linear(window: Window, place: Place) -> dict[str, Any]:
+    if window.arguments.get("start_factor", 1 / 3) != 1:
+        raise ValueError("a LinearLR of param_scheduler must begin at 0 or with start_factor=1")
+    end_factor = window.arguments.get("end_factor", 1.0)
+    return {_end_name(place, is_ratio=True): end_factor, "total": _steps(window, place)}
+
+
+def _poly(window: Window, place: Place) -> dict[str, Any]:
+    power, end = window.arguments.get("power", 1), window.arguments.get("eta_min", 0)
+    return {"power": power, _end_name(place): end, "total": _steps(window, place)}
+
+
+def _cosine(window: Window, place: Place) -> dict[str, Any]:
+    if window.arguments.get("eta_min_ratio") and not place.is_first:
+        raise ValueError(
+            "an eta_min_ratio of param_scheduler after another scheduler is a share of the "
+            "first value; a phase's is a share of the value at begin: set eta_min"
+        )
+    total = window.arguments.get("T_max", place.length)
+    if total is None:
+        raise ValueError("a CosineAnnealingLR of param_scheduler needs T_max or end")
+    if place.acts is not None and total < place.acts:
+        raise ValueError(
+            f"a CosineAnnealingLR of param_scheduler with T_max={total} rises again before "
+            f"its end after {place.acts} steps: no policy here does"
+        )
+    return {**_least(window, place), "total": total}
+
+
+def _cosine_restart(window: Window, place: Place) -> dict[str, Any]:
+    if place.field == "momentum":
+        raise ValueError("a CosineRestartMomentum of param_scheduler has no counterpart")
+    periods = list(window.arguments["periods"])
+    weights = list(window.arguments.get("restart_weights", [1] * len(periods)))
+    least = _least(window, place)
+    if set(weights) != {1} and any(least.values()):
+        raise ValueError(
+            "a CosineRestartLR of param_scheduler with restart_weights and a minimum above "
+            "0 has no counterpart: our weights scale the distance to the minimum"
+        )
+    again = {"restart": True} if window.begin else {}
+    return {**least, "periods": periods, **again, "restart_weights": weights}
+
+
+def _exponential(window: Window, place: Place) -> dict[str, Any]:
+    return {"gamma": window.arguments["gamma"]}
+
+
+def _step(window: Window, place: Place) -> dict[str, Any]:
+    given = window.arguments
+    step = given["step_size"] if window.kind == "Step" else list(given["milestones"])
+    return {"step": step, "gamma": given.get("gamma", 0.1)}
+
+
+_ARGUMENTS: dict[str, Callable[[Window, Place], dict[str, Any]]] = {
+    "Constant": _constant,
+    "CosineAnnealing": _cosine,
+    "CosineRestart": _cosine_restart,
+    "Exponential": _exponential,
+    "Linear": _linear,
+    "MultiStep": _step,
+    "Poly": _poly,
+    "Step": _step,
+}
+"""The arguments of the policy for each kind of scheduler."""
+
+
+def _end_name(place: Place, *, is_ratio: bool = False) -> str:
+    """Return the name of the policy's argument for the end value, or the end value's ratio."""
+    ending = "_ratio" if is_ratio else ""
+    return f"min_{place.field}{ending}" if place.field in ("lr", "momentum") else f"end{ending}"
+
+
+def _least(window: Window, place: Place) -> dict[str, Any]:
+    """Return the policy's argument for the least value of a cosine."""
+    ratio = window.arguments.get("eta_min_ratio")
+    if ratio is not None:
+        return {_end_name(place, is_ratio=True): ratio}
+    return {_end_name(place): window.arguments.get("eta_min", 0)}
+
+
+def _steps(window: Window, place: Place) -> int:
     """Return the steps up to MMEngine's last value: one less than the steps of the window."""
-    if length is None:
+    if place.length is None:
         raise ValueError(f"a {window.kind}LR of param_scheduler needs an end")
-    return length if is_share else max(length - 1, 1)
+    return place.length if place.is_share else max(place.length - 1, 1)
 
 
 def _one_cycle(
