@@ -630,10 +630,17 @@ class AveragingHook(Hook):
         hooks = averages_of(file.trainer)
         if hooks[0] is not self:
             return
-        path = str(file.trainer.ckpt_path)
-        averages = find_averages(file.contents, present_state(file.trainer), hooks, path)
+        path, own = str(file.trainer.ckpt_path), present_state(file.trainer)
+        averages = find_averages(file.contents, own, hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
-            hook._take(saved, for_fit=file.resumes)
+            is_known = saved is None or saved.has_names_of(own)
+            if file.resumes and not is_known:
+                rank_zero_warn(
+                    f"{Identity.of(hook)} begins anew: its average in {path} has no name of the "
+                    "module's. If the module renames weights in on_save_checkpoint, have "
+                    "state_dict() and load_state_dict() rename them"
+                )
+            hook._take(saved if is_known else SavedAverage(), for_fit=file.resumes)
             if hook._runs:
                 hook._look_before_step(Driver.of(file.trainer).runner)
         if file.resumes and any(saved is not None and saved.is_validated for saved in averages):

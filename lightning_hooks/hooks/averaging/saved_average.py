@@ -40,6 +40,11 @@ class SavedAverage:
     raw: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_estimated: bool = False
 
+    def has_names_of(self, own: Mapping[str, Any]) -> bool:
+        """Whether the average, if there are values, has values of the module with a state dict."""
+        known = {*own, *map(dtensors.uncompiled_key, own)}
+        return not self.tensors or not known.isdisjoint(self.tensors)
+
     def record(self, tensors: Mapping[str, Any] | None, exact: Mapping[str, Any]) -> dict[str, Any]:
         """Return the average's record in a file.
 

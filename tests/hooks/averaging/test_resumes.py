@@ -159,6 +159,53 @@ def test_the_learning_rate_finder_and_a_fresh_run_are_told_nothing(tmp_path: Pat
     assert ema.steps == 6
 
 
+class Renames(Module):
+    """A module whose weights have other names in files."""
+
+    def on_save_checkpoint(self, checkpoint: Any) -> None:
+        state = checkpoint["state_dict"].items()
+        checkpoint["state_dict"] = {f"model.{key}": value for key, value in state}
+
+    def on_load_checkpoint(self, checkpoint: Any) -> None:
+        state = checkpoint["state_dict"].items()
+        checkpoint["state_dict"] = {key.removeprefix("model."): value for key, value in state}
+
+
+class RenamesAlways(Module):
+    """A module whose weights have other names in its state dict."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        state = super().state_dict(*args, **kwargs)
+        return {f"model.{key}": value for key, value in state.items()}
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        state = {key.removeprefix("model."): value for key, value in state_dict.items()}
+        return super().load_state_dict(state, *args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [Renames, RenamesAlways])
+def test_an_average_under_other_names_is_told(tmp_path: Path, kind: type[Any]) -> None:
+    def run(epochs: int, ckpt: Path | None = None) -> tuple[EMAHook, list[str]]:
+        torch.manual_seed(0)
+        ema = EMAHook(momentum=0.3)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer = make_trainer(tmp_path, ema, Saves(tmp_path / "a", 1), max_epochs=epochs)
+            trainer.fit(kind(), make_loader(3), ckpt_path=ckpt)
+        return ema, [str(each.message) for each in caught if "begins anew" in str(each.message)]
+
+    whole, _ = run(2)
+    part, told = run(2, tmp_path / "a")
+    if kind is Renames:
+        (line,) = told
+        assert "has no name of the module's" in line
+        assert part.steps == 3
+    else:
+        assert told == []
+        assert part.steps == whole.steps == 6
+        assert equal(part.ema_state_dict(), whole.ema_state_dict())
+
+
 @pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
 def test_the_average_goes_on_after_a_search_for_a_rate_within_the_run(
