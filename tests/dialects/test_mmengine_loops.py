@@ -337,6 +337,9 @@ def test_a_validation_by_a_hook_leaves_the_outputs_of_the_step(tmp_path: Path) -
                 runner.val_loop.run()
                 runner.model.train()
 
+        def before_val(self, runner: Any) -> None:
+            assert runner.message_hub.get_info("loop_stage") == "val"
+
         def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
             modes.append(runner.model.training)
 
@@ -345,6 +348,7 @@ def test_a_validation_by_a_hook_leaves_the_outputs_of_the_step(tmp_path: Path) -
 
         def after_train_iter(self, runner: Any, batch_idx: int, outputs: Any, **kw: Any) -> None:
             self.losses += (outputs["loss"].item(),)
+            assert runner.message_hub.get_info("loop_stage") == "train"
 
     hook = Reads()
     trainer = fit(tmp_path, Validates(), hook, max_epochs=1)

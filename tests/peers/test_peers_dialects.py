@@ -139,6 +139,50 @@ def test_pass_of_a_hook(tmp_path: Path) -> None:
     assert not again.training
 
 
+def test_a_stop_in_a_step(tmp_path: Path) -> None:
+    """`stop_training = True` ends an epoch first, and in a run by iterations validates nothing."""
+    points: list[tuple[str, int]] = []
+
+    class Stops(Hook):
+        def after_train_iter(self, runner: Any, *given: Any, **named: Any) -> None:
+            runner.train_loop.stop_training = True
+
+        def before_val(self, runner: Any) -> None:
+            points.append(("before_val", runner.iter))
+
+        def after_train(self, runner: Any) -> None:
+            points.append(("after_train", runner.iter))
+
+    run_of(tmp_path, Stops())
+    run_of(tmp_path, Stops(), by_epoch=False, max_iters=9, val_interval=3)
+    assert points == [("after_train", BATCHES), ("after_train", 1)]
+
+
+def test_rates_of_several_groups(tmp_path: Path) -> None:
+    """An optimizer with several groups has a `base_lr`, too."""
+    from mmengine.optim import OptimWrapper
+
+    groups = [{"params": [nn.Parameter(torch.ones(1))]} for _ in range(2)]
+    wrapper = OptimWrapper(torch.optim.SGD(groups, lr=0.1))
+    assert wrapper.get_lr() == {"base_lr": [0.1], "lr": [0.1, 0.1]}
+
+
+def test_a_hook_registered_by_a_hook(tmp_path: Path) -> None:
+    """It is called at the rest of the point."""
+    calls: list[str] = []
+
+    class Late(Hook):
+        def before_train(self, runner: Any) -> None:
+            calls.append("late")
+
+    class Starts(Hook):
+        def before_train(self, runner: Any) -> None:
+            runner.register_hook(Late(), "LOWEST")
+
+    run_of(tmp_path, Starts())
+    assert calls == ["late"]
+
+
 def test_loader_of_a_run_by_iterations(tmp_path: Path) -> None:
     """A dataloader assigned in a run by iterations is not iterated."""
     seen = []
@@ -244,3 +288,17 @@ def test_losses_of_a_rank(trainer: Any, rank: int) -> None:
     with EventStorage() as storage, mock.patch.object(comm, "get_rank", return_value=rank):
         trainer.run_step()
     assert ("total_loss" in storage.latest()) == (rank == 0)
+
+
+def test_scalars_of_a_single_loss(trainer: Any) -> None:
+    """detectron2 stores `total_loss` alone, and raises for a loss that is infinite or NaN."""
+    from detectron2.utils.events import EventStorage
+
+    trainer._trainer._data_loader_iter_obj = iter([0, 0])
+    with EventStorage() as storage:
+        trainer.run_step()
+        assert storage.latest().keys() == {"total_loss", "data_time", "rank_data_time"}
+        with torch.no_grad():
+            trainer._trainer.model.weight.fill_(torch.inf)
+        with pytest.raises(FloatingPointError, match="infinite or NaN"):
+            trainer.run_step()

@@ -228,9 +228,10 @@ class _EvaluationLoop(_Loop):
         """Run an extra pass with all points, and restore the train flags; return the metrics."""
         facade, stage = self._facade, self.stage
         with keep_train_flags(self.native_runner.module), setting(self.native_runner, mode=stage):
-            for point in (f"before_{stage}", f"before_{stage}_epoch"):
-                facade.prepare(point)
-                facade.call_hook(point)
+            points = f"before_{stage}", f"before_{stage}_epoch"
+            for step in (facade.prepare, facade.call_hook):
+                for point in points:
+                    step(point)
             self.native_runner.module.eval()
             self._pass = ExtraPass(self.native_runner.trainer, stage)
             for batch, idx, dataloader_idx in self._pass.batches():
