@@ -168,7 +168,7 @@ def test_rates_of_several_groups(tmp_path: Path) -> None:
 
 
 def test_a_hook_registered_by_a_hook(tmp_path: Path) -> None:
-    """It is called at the rest of the point."""
+    """It is called at the rest of the point, and stays in the runner."""
     calls: list[str] = []
 
     class Late(Hook):
@@ -179,8 +179,9 @@ def test_a_hook_registered_by_a_hook(tmp_path: Path) -> None:
         def before_train(self, runner: Any) -> None:
             runner.register_hook(Late(), "LOWEST")
 
-    run_of(tmp_path, Starts())
+    runner = run_of(tmp_path, Starts())
     assert calls == ["late"]
+    assert isinstance(runner.hooks[-1], Late)
 
 
 def test_loader_of_a_run_by_iterations(tmp_path: Path) -> None:
