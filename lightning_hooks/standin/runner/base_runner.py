@@ -365,6 +365,10 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     evaluated_epoch = property(lambda self: self.epoch)
     """The number of the epoch of a validation, from 1: the training has counted the epoch."""
 
+    def validates_within_epochs(self, by_epoch: bool) -> bool:
+        """Return False: as in mmcv, a validation follows an epoch and has the next iteration."""
+        return False
+
     rank = _rank = property(lambda self: get_dist_info()[0])
     """The rank of this process."""
     world_size = _world_size = property(lambda self: get_dist_info()[1])
