@@ -565,19 +565,26 @@ def test_an_error_in_a_hook_comes_out_and_the_runner_can_run_again(tmp_path: Pat
     assert fresh.iter == 3
 
 
+def test_a_part_without_iterations_begins_at_0_too(tmp_path: Path) -> None:
+    runner = make("IterBasedRunner", 2, tmp_path)
+    runner.run(loaders(3, 3), [("train", 2), ("train", 1)])
+    assert (runner.iter, runner.inner_iter) == (2, 0)
+
+
 def test_an_interrupt_comes_out_as_it_is_and_the_next_counts_too(tmp_path: Path) -> None:
     """Old scripts save and go on after a ``KeyboardInterrupt``; Lightning exits the program."""
     from mmcv.runner import Hook
 
     class Press(Hook):
         def after_train_iter(self, runner: Any) -> None:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
 
     runner = make("IterBasedRunner", 3, tmp_path)
     runner.register_hook(Press())
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            runner.run(loaders(3), [("train", 1)])
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(loaders(3), [("train", 1)])
+    assert signal.getsignal(signal.SIGINT) is handler
     runner.save_checkpoint(str(tmp_path))
     assert (tmp_path / "iter_1.pth").exists()
 
