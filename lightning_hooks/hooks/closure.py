@@ -30,8 +30,8 @@ class ClosureHook(Hook):
     Source: mmcv's ``ClosureHook``.
 
     Note:
-        Departure from mmcv: only points are accepted as ``fn_name``; mmcv accepts any method of the
-        class, such as ``every_n_iters``.
+        Departures from mmcv: only points are accepted as ``fn_name``; mmcv accepts any method of
+        the class, such as ``every_n_iters``. The table of hooks has the point.
 
     >>> ClosureHook("after_run", print).get_triggered_stages()
     ['after_run']

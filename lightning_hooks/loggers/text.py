@@ -359,18 +359,22 @@ class TextLoggerHook(LoggerHook):
             ends = self.by_epoch and self.end_of_epoch(runner)
             if ends or self.every_n_iters(runner, self.interval_exp_name):
                 lines.append(f"Exp name: {runner.meta['exp_name']}")
-        batches, end, left = trainer.num_training_batches, runner.max_iters, None
-        in_epoch = None if batches == float("inf") else int(batches)
+        end, left = runner.max_iters, None
         if end is not None and "time" in log_dict:
             done = runner.iter + 1
             left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
-        total = in_epoch if self.by_epoch else end
+        total = self._batches(runner) if self.by_epoch else end
         lines.append(console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left))
         for line in map(printable, lines):
             runner.logger.info("%s", line)
             if self._lines is not None:
                 now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
                 self._lines.append(f"{now} - {runner.logger.name} - INFO - {line}", runner.logger)
+
+    def _batches(self, runner: Runner) -> int | None:
+        """Return the number of batches of an epoch; None for a loader without a length."""
+        batches = runner.trainer.num_training_batches
+        return None if batches == float("inf") else int(batches)
 
     def _dump_log(self, log_dict: dict[str, Any], runner: Runner) -> None:
         """Append a record to the JSON file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import zipfile
 from typing import Any
@@ -119,4 +120,6 @@ _OLD_GLOBALS = [
 
 def to_cpu(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state dict with tensors on the CPU."""
-    return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    on_cpu = copy.copy(state)  # with torch's ``_metadata``: the versions of the layers
+    on_cpu.update((k, v.cpu()) for k, v in state.items() if isinstance(v, torch.Tensor))
+    return on_cpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+
+from support.standin import Idle, make
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +170,28 @@ def test_parts_in_wrappers_have_the_names_of_the_unwrapped_model(tmp_path: Path)
     load_checkpoint(plain, str(tmp_path / "a.pth"), strict=True)
     assert torch.equal(plain.head[0].weight, found["head.0.weight"])
     load_checkpoint(whole, str(tmp_path / "a.pth"), strict=True)
+
+
+@pytest.mark.parametrize("by", ["the function", "the runner"])
+def test_a_file_has_the_versions_of_the_layers(by: str, tmp_path: Path) -> None:
+    """A layer takes weights without a version for those of an old file."""
+    from mmcv.runner import load_checkpoint, save_checkpoint
+
+    found: list[Any] = []
+
+    class Versioned(Idle):
+        _version = 3
+
+        def _load_from_state_dict(self, state: Any, prefix: str, local: Any, *rest: Any) -> None:
+            found.append(local.get("version"))
+            super()._load_from_state_dict(state, prefix, local, *rest)
+
+    model = Versioned()
+    path = tmp_path / "epoch_1.pth"
+    if by == "the function":
+        save_checkpoint(model, str(path))
+    else:
+        make("EpochBasedRunner", 1, tmp_path, model).save_checkpoint(str(tmp_path))
+    load_checkpoint(model, str(path))
+    assert found == [3]
+    assert isinstance(torch.load(path, weights_only=True)["state_dict"], OrderedDict)

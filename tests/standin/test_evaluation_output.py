@@ -141,3 +141,25 @@ def test_an_average_of_this_package_is_evaluated_by_iteration_too(tmp_path: Path
     runner.register_hook(EvalHook(data, interval=2, by_epoch=False, test_fn=test))
     runner.run([DataLoader([1.0])], [("train", 1)])  # type: ignore[arg-type]
     assert evaluated == [average.ema_state_dict()["weight"].item()] != [0.8]
+
+
+@pytest.mark.parametrize("kind", ["EpochBasedRunner", "IterBasedRunner"])
+def test_only_the_first_run_begins_with_an_evaluation(kind: str, tmp_path: Path) -> None:
+    from mmcv.runner import EvalHook
+
+    seen: list[int] = []
+
+    def count(model: Any, loader: Any) -> list[float]:
+        seen.append(runner.iter)
+        return [0.0, 1.0, 2.0, 3.0, 4.0]
+
+    runner = make(kind, 2, tmp_path)
+    by_epoch = kind == "EpochBasedRunner"
+    hook = EvalHook(DataLoader(Samples()), start=0, by_epoch=by_epoch, test_fn=count)
+    runner.register_hook(hook)
+    train: Any = [DataLoader([1.0])]  # type: ignore[arg-type]
+    runner.run(train, [("train", 1)])
+    assert seen == [0, 0 + by_epoch, 1 + by_epoch]
+    setattr(runner, "_max_epochs" if by_epoch else "_max_iters", 4)
+    runner.run(train, [("train", 1)])
+    assert seen[3:] == [2 + by_epoch, 3 + by_epoch]

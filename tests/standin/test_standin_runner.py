@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch.distributed import HashStore
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_hooks
-from lightning_hooks import HookAdapter
+from lightning_hooks import HookAdapter, schedules
 from lightning_hooks.standin.runner import strategy
 from support.golden import recorded
 from support.standin import Idle, make, silent_logger
@@ -564,6 +565,30 @@ def test_an_error_in_a_hook_comes_out_and_the_runner_can_run_again(tmp_path: Pat
     assert fresh.iter == 3
 
 
+def test_a_part_without_iterations_begins_at_0_too(tmp_path: Path) -> None:
+    runner = make("IterBasedRunner", 2, tmp_path)
+    runner.run(loaders(3, 3), [("train", 2), ("train", 1)])
+    assert (runner.iter, runner.inner_iter) == (2, 0)
+
+
+def test_an_interrupt_comes_out_as_it_is_and_the_next_counts_too(tmp_path: Path) -> None:
+    """Old scripts save and go on after a ``KeyboardInterrupt``; Lightning exits the program."""
+    from mmcv.runner import Hook
+
+    class Press(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            raise KeyboardInterrupt
+
+    runner = make("IterBasedRunner", 3, tmp_path)
+    runner.register_hook(Press())
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(loaders(3), [("train", 1)])
+    assert signal.getsignal(signal.SIGINT) is handler
+    runner.save_checkpoint(str(tmp_path))
+    assert (tmp_path / "iter_1.pth").exists()
+
+
 @pytest.mark.parametrize("loaders", [1, 2])
 def test_a_loaders_own_generator_draws_as_in_a_for_loop(loaders: int, tmp_path: Path) -> None:
     """torch's sampler draws once more at its end, but not if the iterator is abandoned before."""
@@ -679,6 +704,70 @@ def test_departure_no_checkpoint_names_a_file_to_delete(
     runner.run(loaders(1), [("train", 1)])
     assert (tmp_path / "work" / "best_acc_epoch_1.pth").is_file()
     assert mine.exists() is not is_deleted
+
+
+def test_a_finished_run_with_a_best_score_ends_in_tensorboard_too(tmp_path: Path) -> None:
+    from mmcv.runner import EvalHook
+
+    class Scored(TensorDataset):
+        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+            return {"acc": 0.5}
+
+    runner = make("EpochBasedRunner", 1, tmp_path, meta={})
+    data = DataLoader(Scored(torch.zeros(1, 1)))
+    runner.register_hook(EvalHook(data, save_best="acc", test_fn=lambda *_: []))
+    logs = [{"type": "TensorboardLoggerHook"}]
+    runner.register_logger_hooks({"interval": 1, "hooks": logs})
+    for _ in range(2):
+        runner.run(loaders(1), [("train", 1)])
+    assert runner.epoch == 1
+
+
+def test_departure_a_further_run_keeps_the_directory_of_the_files(tmp_path: Path) -> None:
+    from mmcv.runner import EvalHook
+
+    class Scored(TensorDataset):
+        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+            return {"acc": 0.5}
+
+    runner = make("EpochBasedRunner", 1, tmp_path / "work", meta={})
+    runner.register_checkpoint_hook({"interval": 1, "out_dir": str(tmp_path / "files")})
+    data = DataLoader(Scored(torch.zeros(1, 1)))
+    runner.register_hook(
+        EvalHook(data, save_best="acc", test_fn=lambda *_: [], out_dir=str(tmp_path / "best"))
+    )
+    for epochs in (1, 2):
+        runner._max_epochs = epochs
+        runner.run(loaders(1), [("train", 1)])
+    names = {path.name for path in (tmp_path / "files" / "work").iterdir()}
+    assert names == {"epoch_1.pth", "epoch_2.pth", "latest.pth"}
+    assert [path.name for path in (tmp_path / "best" / "work").iterdir()] == [
+        "best_acc_epoch_1.pth"
+    ]
+
+
+def test_departure_a_closures_point_is_in_the_table_of_hooks(tmp_path: Path) -> None:
+    runner = make("EpochBasedRunner", 1, tmp_path)
+    runner.register_hook(lightning_hooks.ClosureHook("after_run", print))
+    assert runner.get_hook_info().splitlines()[:2] == [
+        *("after_run:", f"(NORMAL      ) {'ClosureHook':<35}")
+    ]
+
+
+def test_departure_cycles_have_the_present_length_of_the_run(tmp_path: Path) -> None:
+    rates: list[float] = []
+
+    class Note(lightning_hooks.Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            rates.append(runner.current_lr()[0])
+
+    runner = make("EpochBasedRunner", 2, tmp_path)
+    runner.register_lr_hook({"policy": "cyclic", "target_ratio": (10, 0.1), "by_epoch": False})
+    runner.register_hook(Note())
+    runner.run(loaders(2, 3), [("train", 1), ("train", 1)])
+    ratios = {"target_ratio": (10, 0.1)}
+    first = [schedules.cyclic(0.1, step, 4, **ratios) for step in (0, 1)]
+    assert rates == first + [schedules.cyclic(0.1, step, 6, **ratios) for step in (2, 3, 4)]
 
 
 def test_wrong_hooks_and_configs_fail_as_in_mmcv_with_what_to_write(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.releases import val_check_batch
 from lightning_hooks.utils.arguments import shown
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ class Line:
         if mode not in ("train", "val", "train_epoch", "test"):
             raise ValueError(f'runner.mode must be "train" or "val", got {shown(runner.mode)}')
         is_step = mode == "train"
-        within = not is_step and (not by_epoch or _validates_within_epochs(runner.trainer))
+        within = not is_step and runner.validates_within_epochs(by_epoch)
         step = runner.iter + (not within) - ended
         if not by_epoch:
             inner = step
@@ -117,13 +115,3 @@ class Line:
             if name.startswith("learning_rate")
         }
         return rates.get("", rates or None)
-
-
-def _validates_within_epochs(trainer: L.Trainer) -> bool:
-    """Whether the Trainer validates at other places than the ends of epochs."""
-    every = val_check_batch(trainer)
-    return bool(
-        trainer.check_val_every_n_epoch is None
-        or every is None  # by time
-        or every < trainer.num_training_batches
-    )

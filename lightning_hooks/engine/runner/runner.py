@@ -22,6 +22,7 @@ from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import HostedHook, class_name
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.logged_values import CallbackValues
+from lightning_hooks.engine.lightning_api.releases import val_check_batch
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
 from lightning_hooks.engine.priority import default_priority, get_priority, loggers_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
@@ -398,6 +399,20 @@ class Runner:
         if in_fit(self):
             return self.trainer.current_epoch + 1
         return self.trainer.current_epoch if self.loaded_epoch is None else self.loaded_epoch
+
+    def validates_within_epochs(self, by_epoch: bool) -> bool:
+        """Whether a validation is a part of the training, with the number of its last iteration.
+
+        Args:
+            by_epoch: Whether epochs are counted; else every validation is.
+        """
+        every = val_check_batch(self.trainer)
+        return bool(
+            not by_epoch
+            or self.trainer.check_val_every_n_epoch is None
+            or every is None  # by time
+            or every < self.trainer.num_training_batches
+        )
 
     @property
     def inner_iter(self) -> int:

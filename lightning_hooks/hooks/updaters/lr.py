@@ -75,11 +75,12 @@ class LrUpdaterHook(Updater):
     Note:
         Departures from mmcv: an epoch of the warm-up has as many iterations as are trained
         (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
-        (mmcv fails). The whole schedule is checked before the first iteration: a later failure or a
-        negative rate raises now, with the optimizer and its groups. Warnings are a rate that never
-        moves, a warm-up longer than the run, another hook, scheduler or callback for the same
-        rates, and a ``LearningRateMonitor`` before the hooks. An argument of the wrong type is
-        refused at construction (mmcv fails later).
+        (mmcv fails). Where epochs differ in length, the present length counts, for cycles, too
+        (mmcv: the first's, for cycles and warm-ups). The whole schedule is checked before the first
+        iteration: a later failure or a negative rate raises now, with the optimizer and its groups.
+        Warnings are a rate that never moves, a warm-up longer than the run, another hook, scheduler
+        or callback for the same rates, and a ``LearningRateMonitor`` before the hooks. An argument
+        of the wrong type is refused at construction (mmcv fails later).
     """
 
     _quantity = LEARNING_RATE

@@ -299,7 +299,8 @@ class TensorboardLoggerHook(TrackerHook):
 
     def _close_session(self, runner: Runner | None, folders: ExitStack) -> Session | None:
         """Log the best score as ``hp_metric``, and begin to close the session."""
-        if self._session is not None and runner is not None and in_fit(runner):
+        # without a mode nothing was trained: an old runner's run was done before
+        if self._session is not None and runner is not None and in_fit(runner) and runner.mode:
             scores = [each.best_model_score for each in _keepers_of_best(runner)]
             if scores and scores[0] is not None:
                 value = {"hp_metric": float(scores[0])}

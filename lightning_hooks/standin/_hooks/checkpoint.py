@@ -55,6 +55,10 @@ class CheckpointHook(native.CheckpointHook):
             ``meta``.
 
     Source: mmcv's ``CheckpointHook``, reproduced.
+
+    Note:
+        Departure from mmcv: a further run keeps the directory in an ``out_dir``, also that of
+        ``EvalHook`` (mmcv appends the work directory's name again).
     """
 
     file_client: Any = None

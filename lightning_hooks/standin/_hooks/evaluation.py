@@ -34,6 +34,7 @@ class EvalHook(evaluation.EvalHook):
 
     def before_run(self, runner: Runner) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
+        is_first_run = self.initial_flag
         if runner.loops_itself:
             if self._metric is None:
                 self.test_fn = with_bar(self.test_fn)
@@ -43,6 +44,8 @@ class EvalHook(evaluation.EvalHook):
                 where = f"{self._best_dir} by {self.file_client.name}"
                 runner.logger.info(f"The best checkpoint will be saved to {where}")
         super().before_run(runner)
+        if runner.loops_itself:
+            self.initial_flag = is_first_run  # no later run begins with an evaluation
 
     @under_mmcv
     def _open_directory(self, runner: Runner) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.data import sized_len
 
 import lightning_hooks
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
@@ -121,8 +122,13 @@ class TextLoggerHook(LoggerHook, lightning_hooks.TextLoggerHook):
     def _iterations(self, done: int) -> int:
         return min(self.interval, done)
 
+    @under_mmcv
+    def _batches(self, runner: Runner) -> int | None:
+        """Return the length of the loader, in a run by iteration, too."""
+        return sized_len(runner.data_loader)
+
     def _has_meta(self, runner: Runner) -> bool:
-        return bool(runner.meta) if runner.loops_itself else super()._has_meta(runner)
+        return runner.meta is not None if runner.loops_itself else super()._has_meta(runner)
 
     def _json_line(self, record: Mapping[str, Any], runner: Runner) -> str:
         if not runner.loops_itself:

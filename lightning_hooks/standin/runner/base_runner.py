@@ -221,8 +221,8 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     def _plan(
         self, parts: list[tuple[tuple[str, int], Any]], is_done: Callable[[], bool]
-    ) -> Iterator[tuple[str, Any, int]]:
-        """Yield the mode and the loader of each pass of a workflow, and its index in the part.
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield the mode and the loader of each pass of a workflow.
 
         Args:
             parts: Mode and number of passes, an epoch or an iteration each, with the loader.
@@ -231,12 +231,16 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         trains = any(mode != "val" for (mode, _), _ in parts)
         while not (is_done() or self.should_stop):
             for (mode, times), loader in parts:
-                for index in range(times):
+                self._begin_part()
+                for _ in range(times):
                     if self.should_stop or (mode == "train" and is_done()):
                         break
-                    yield mode, loader, index
+                    yield mode, loader
             if not trains:
                 return
+
+    def _begin_part(self) -> None:
+        """Begin a part of the workflow."""
 
     def _run_batch(self, batch: Any, mode: str, **kwargs: Any) -> None:
         """Run an iteration between the points before and after the iteration."""
@@ -364,6 +368,10 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     evaluated_epoch = property(lambda self: self.epoch)
     """The number of the epoch of a validation, from 1: the training has counted the epoch."""
+
+    def validates_within_epochs(self, by_epoch: bool) -> bool:
+        """Return False: as in mmcv, a validation follows an epoch and has the next iteration."""
+        return False
 
     rank = _rank = property(lambda self: get_dist_info()[0])
     """The rank of this process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,22 @@ def make_trainer(
         return L.Trainer(**arguments)
 
 
+@contextlib.contextmanager
+def _raising_interrupts() -> Iterator[None]:
+    """Let a KeyboardInterrupt out of a fit, as mmcv does.
+
+    Lightning exits instead, and ignores further interrupts.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise error.__context__ from None
+
+
 class RunnerModule(TrainStepModule):
     """The LightningModule of a runner; the runner's loop calls the model.
 
@@ -169,7 +186,8 @@ class Engine(Hook):
             # a run without training needs no optimizer; the loop runs validations
             warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
             warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
-            runner.trainer.fit(runner.module, train_dataloaders=range(max(batches, 1)))
+            with _raising_interrupts():
+                runner.trainer.fit(runner.module, train_dataloaders=range(max(batches, 1)))
         if devices and devices[0][1].type != "cpu":  # Lightning has moved the model to the CPU
             unwrap(runner.model).to(devices[0][1])
 

@@ -48,7 +48,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     def _run_epochs(self, parts: list[tuple[tuple[str, int], Any]], kwargs: Any) -> None:
         self.call_hook("before_run")
-        for mode, loader, _ in self._plan(parts, lambda: self.epoch >= self._max_epochs):
+        for mode, loader in self._plan(parts, lambda: self.epoch >= self._max_epochs):
             getattr(self, mode)(loader, **kwargs)
         self.call_hook("after_run")
 

@@ -85,12 +85,14 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self.call_hook("before_run")
         endless = [(part, IterLoader(loader)) for part, loader in parts]
         self.call_hook("before_epoch")
-        for mode, loader, index in self._plan(endless, lambda: self.iter >= self._max_iters):
-            if index == 0:
-                self._inner_iter = 0
+        for mode, loader in self._plan(endless, lambda: self.iter >= self._max_iters):
             getattr(self, mode)(loader, **kwargs)
         self.call_hook("after_epoch")
         self.call_hook("after_run")
+
+    def _begin_part(self) -> None:
+        """Count the part's iterations from 0, as mmcv does for a part without any, too."""
+        self._inner_iter = 0
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """Train for an iteration."""
