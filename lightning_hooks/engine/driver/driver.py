@@ -324,6 +324,7 @@ class Driver(Callback):
         with_foreign = has_foreign(runner.hooks)
         if not with_foreign:  # foreign hooks may set any value
             self._run_state.warn_of_left_values()
+        self._run_state.warn_of_stop()
         new = runner.work_dir if with_foreign and runner.may_write else ""
         if new and files.is_local(new):
             files.make_directory(new)  # as mmcv does: old hooks write into it

@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
+from lightning.pytorch.callbacks import EarlyStopping
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.error_notes import listed
@@ -242,6 +243,18 @@ class RunState:
                 "and no scheduler of this Trainer sets it",
                 *("learning rate" if name == "lr" else name, listed([*dict.fromkeys(left[name])])),
             )
+
+    def warn_of_stop(self) -> None:
+        """Warn of an ``EarlyStopping`` that had stopped the file's run: Lightning saves no stop."""
+        if not self.saved:
+            return
+        for callback in callbacks_of(self._runner.trainer):
+            if isinstance(callback, EarlyStopping) and callback.wait_count >= callback.patience:
+                self._runner.logger.warning(
+                    "%s(%r) had no patience left when the file was written: the run goes on until "
+                    "the next check of that callback",
+                    *(type(callback).__name__, callback.monitor),
+                )
 
     def restore_metrics(self) -> None:
         """Go on with the values for callbacks, and with the schedulers that wait for them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, EarlyStopping
 from torch.utils.data import DataLoader
 
 from lightning_hooks import (
@@ -132,3 +132,15 @@ def test_errors_at_the_start_of_two_epochs_change_nothing(tmp_path: Path, reload
     again = train(tmp_path / "cut", **options, ckpt_path="last")
     assert equal(again["weights"], whole["weights"])
     assert again["lines"] == whole["lines"]
+
+
+def test_a_line_tells_of_a_run_that_early_stopping_had_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop() -> EarlyStopping:
+        return EarlyStopping("val_loss", patience=1, min_delta=1e9)
+
+    train(tmp_path, stop(), epochs=9)
+    assert "patience" not in caplog.text
+    train(tmp_path, stop(), epochs=9, ckpt_path="last")
+    assert "EarlyStopping('val_loss') had no patience left when the file was" in caplog.text
