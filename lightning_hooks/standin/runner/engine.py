@@ -181,6 +181,7 @@ class Engine(Hook):
         runner, self._loop = self._runner, loop
         runner.inner_iter_before_run = runner.inner_iter
         runner.adopt_optimizer()
+        runner.trainer.should_stop = False  # of an earlier run: Lightning 2.4 and 2.5.0 keep it
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():
             # a run without training needs no optimizer; the loop runs validations
