@@ -651,18 +651,23 @@ def test_a_checkpoint_is_saved_below_a_path_object(tmp_path: Path) -> None:
     assert (tmp_path / "below" / "latest.pth").exists()
 
 
+class Scored(TensorDataset):
+    """A data set with given scores, one for each evaluation."""
+
+    def __init__(self, *scores: float) -> None:
+        super().__init__(torch.zeros(1, 1))
+        self.scores = iter(scores)
+
+    def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+        return {"acc": next(self.scores)}
+
+
 @pytest.mark.parametrize("by_epoch", [True, False])
 def test_a_score_of_exactly_0_is_never_the_best(by_epoch: bool, tmp_path: Path) -> None:
     from mmcv.runner import EvalHook
 
-    scores = iter([0.0, -2.0, 0.0])
-
-    class Scored(TensorDataset):
-        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
-            return {"acc": next(scores)}
-
     runner = make("EpochBasedRunner" if by_epoch else "IterBasedRunner", 3, tmp_path, meta={})
-    loader = DataLoader(Scored(torch.zeros(1, 1)))
+    loader = DataLoader(Scored(0.0, -2.0, 0.0))
     hook = EvalHook(loader, by_epoch=by_epoch, save_best="acc", test_fn=lambda model, data: [])
     runner.register_hook(hook)
     runner.run(loaders(1), [("train", 1)])
@@ -686,10 +691,6 @@ def test_departure_no_checkpoint_names_a_file_to_delete(
 ) -> None:
     from mmcv.runner import EvalHook
 
-    class Scored(TensorDataset):
-        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
-            return {"acc": 0.5}
-
     (tmp_path / "work").mkdir()
     (tmp_path / "same").symlink_to("work")
     mine = tmp_path / name
@@ -699,7 +700,7 @@ def test_departure_no_checkpoint_names_a_file_to_delete(
     runner = make("EpochBasedRunner", 1, tmp_path / "work", meta={})
     runner.resume(f"{tmp_path}/x1")
     runner._epoch = runner._iter = 0
-    loader = DataLoader(Scored(torch.zeros(1, 1)))
+    loader = DataLoader(Scored(0.5))
     runner.register_hook(EvalHook(loader, save_best="acc", test_fn=lambda model, data: []))
     runner.run(loaders(1), [("train", 1)])
     assert (tmp_path / "work" / "best_acc_epoch_1.pth").is_file()
@@ -709,12 +710,8 @@ def test_departure_no_checkpoint_names_a_file_to_delete(
 def test_a_finished_run_with_a_best_score_ends_in_tensorboard_too(tmp_path: Path) -> None:
     from mmcv.runner import EvalHook
 
-    class Scored(TensorDataset):
-        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
-            return {"acc": 0.5}
-
     runner = make("EpochBasedRunner", 1, tmp_path, meta={})
-    data = DataLoader(Scored(torch.zeros(1, 1)))
+    data = DataLoader(Scored(0.5))
     runner.register_hook(EvalHook(data, save_best="acc", test_fn=lambda *_: []))
     logs = [{"type": "TensorboardLoggerHook"}]
     runner.register_logger_hooks({"interval": 1, "hooks": logs})
@@ -726,13 +723,9 @@ def test_a_finished_run_with_a_best_score_ends_in_tensorboard_too(tmp_path: Path
 def test_departure_a_further_run_keeps_the_directory_of_the_files(tmp_path: Path) -> None:
     from mmcv.runner import EvalHook
 
-    class Scored(TensorDataset):
-        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
-            return {"acc": 0.5}
-
     runner = make("EpochBasedRunner", 1, tmp_path / "work", meta={})
     runner.register_checkpoint_hook({"interval": 1, "out_dir": str(tmp_path / "files")})
-    data = DataLoader(Scored(torch.zeros(1, 1)))
+    data = DataLoader(Scored(0.5, 0.5))
     runner.register_hook(
         EvalHook(data, save_best="acc", test_fn=lambda *_: [], out_dir=str(tmp_path / "best"))
     )
