@@ -323,7 +323,7 @@ def _style(runs: Sequence[RunLog], number: int, mode: str) -> dict[str, Any]:
     return {**style, "color": f"C{number}", "label": _label(runs, number, mode)}
 
 
-def runs_in_terminal(runs: Sequence[RunLog], width: int, keys: Sequence[str] = ()) -> str:
+def runs_in_terminal(runs: Sequence[RunLog], width: int, keys: Sequence[str]) -> str:
     """Return the curves drawn with characters, a panel for each quantity, after the runs' names."""
     panels = _numbered(runs)
     for key, lines in _panels(runs, keys).items():

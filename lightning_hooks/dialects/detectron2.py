@@ -51,6 +51,7 @@ from lightning_hooks.hooks.profiling.profiler import refuse_another
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.layout import DamagedCheckpointError
 from lightning_hooks.utils.arguments import check_int, shown
+from lightning_hooks.utils.ranks import is_distributed
 
 __all__ = [
     "DIALECT",
@@ -171,8 +172,7 @@ def is_due(iteration: int, period: int, max_iter: int | None) -> bool:
 
 def is_first_rank() -> bool:
     """Return whether this process is rank 0."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not distributed or torch.distributed.get_rank() == 0
+    return not is_distributed() or torch.distributed.get_rank() == 0
 
 
 def flatten(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

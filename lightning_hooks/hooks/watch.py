@@ -267,12 +267,12 @@ def module_of(name: str, depth: int) -> str:
     return ".".join(name.split(".")[:-1][:depth]) or (name if depth else "all")
 
 
-def shards_of(parameter: Any, group: Any = None) -> int:
+def shards_of(parameter: Any, group: Any) -> int:
     """Return in how many different parts the ranks hold a parameter.
 
     Args:
         parameter: A parameter, or a DTensor.
-        group: The process group of a parameter that FSDP1 has sliced.
+        group: The process group of a parameter that FSDP1 has sliced, else None.
     """
     if group is not None:
         return int(group.size())

@@ -19,6 +19,7 @@ from lightning_hooks.engine.runner.line import Line, in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers.as_lightning_logger import HooksLogger
 from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.ranks import is_distributed
 from lightning_hooks.utils.samples import as_image, is_image, is_scalar
 
 if TYPE_CHECKING:
@@ -532,7 +533,7 @@ def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:
     >>> mean_over_ranks({"loss": 0.5})  # on one rank
     {'loss': 0.5}
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not is_distributed():
         return dict(averages)
     of_ranks: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(of_ranks, dict(averages))

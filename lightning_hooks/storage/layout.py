@@ -215,9 +215,7 @@ def check_layout(
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
 
-def check_weights(
-    state: Mapping[str, Any], own: Mapping[str, Any], name: str, path: str = "the checkpoint"
-) -> None:
+def check_weights(state: Mapping[str, Any], own: Mapping[str, Any], name: str, path: str) -> None:
     """Check that a saved state dict has tensors where the module has tensors.
 
     Args:

@@ -168,9 +168,7 @@ def _weights_only(path: str, advice: str) -> WeightsOnlyError:
     )
 
 
-def newest_unlisted(
-    directory: str, templates: Sequence[str], *, for_fit: bool = False
-) -> str | None:
+def newest_unlisted(directory: str, templates: Sequence[str], *, for_fit: bool) -> str | None:
     """Return the path of the newest checkpoint missing in the manifest, None without any.
 
     Try the target of ``latest.pth``, then the greatest numbers by the first template with any

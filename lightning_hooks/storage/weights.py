@@ -59,9 +59,7 @@ def is_safetensors(path: str) -> bool:
     return path.endswith(SAFETENSORS)
 
 
-def write_weights(
-    state: Mapping[str, Any], path: str, facts: Mapping[str, str] | None = None
-) -> None:
+def write_weights(state: Mapping[str, Any], path: str, facts: Mapping[str, str]) -> None:
     """Write a state dict atomically; rank 0 writes a sharded state dict whole (collective).
 
     A file of safetensors has each of several tied weights once, under the first name, and the other
@@ -80,7 +78,7 @@ def write_weights(
         _require_tensors(state, path)  # on all ranks: some may hold nothing later
     whole = dtensors.gathered(state)
     if whole and is_safetensors(path):
-        _write_safetensors(whole, path, {"format": "pt", **(facts or {})})
+        _write_safetensors(whole, path, {"format": "pt", **facts})
     elif whole:
         save_torch(to_cpu(whole), path)
     if dtensors.any_sharded(state.values()):

@@ -9,6 +9,7 @@ import torch
 
 from lightning_hooks.utils import foreach
 from lightning_hooks.utils.dtensors import local_part
+from lightning_hooks.utils.ranks import is_distributed
 
 __all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ranks", "scalar"]
 
@@ -92,7 +93,7 @@ def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
 
 def over_ranks(flag: torch.Tensor) -> torch.Tensor:
     """Return the largest value of a flag over all ranks; the flag changes in place. Collective."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if is_distributed():
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
     return flag
 

@@ -9,9 +9,14 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
-__all__ = ["broadcast_", "collected", "from_rank_0"]
+__all__ = ["broadcast_", "collected", "from_rank_0", "is_distributed"]
 
 T = TypeVar("T")
+
+
+def is_distributed() -> bool:
+    """Return whether this process is in a process group."""
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def collected(value: T, world_size: int, group: Any = None) -> list[T]:

@@ -15,7 +15,6 @@ from lightning_hooks.schedules import sample
 WARM_UP = {"type": "LinearLR", "start_factor": 0.001, "by_epoch": False, "begin": 0, "end": 501}
 STEPS = {"type": "MultiStepLR", "begin": 0, "end": 12, "by_epoch": True, "milestones": [8, 11]}
 COSINE = {"type": "CosineAnnealingLR", "T_max": 8, "eta_min": 0.1, "end": 8, "by_epoch": True}
-RESTART = {"type": "CosineRestartLR", "periods": [4]}
 
 
 def test_a_list_becomes_a_hook_for_each_quantity() -> None:

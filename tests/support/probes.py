@@ -120,17 +120,20 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
-def raw_in(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the raw weights of a checkpoint, from which training resumes."""
-    raw: dict[str, Any] = checkpoint.get("current_model_state", checkpoint["state_dict"])
-    return raw
-
-
 def averages_in(checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the averages in a checkpoint, in the order of the hooks."""
     entries = checkpoint["lightning_hooks"]["averages"]
     own = (one["state_dict"] for one in entries)
     return [checkpoint["state_dict"] if state is None else state for state in own]
+
+
+class Raw(Callback):
+    """Records the raw weights after each batch."""
+
+    weights: dict[str, Any]
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        self.weights = weights(pl_module)
 
 
 class Probe(Callback):

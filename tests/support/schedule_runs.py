@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from lightning_hooks import Hook
@@ -31,6 +32,18 @@ class ValueRecorder(Hook):
     def before_train_iter(self, runner: Any) -> None:
         """Record the values."""
         self.values.append(runner.current_lr() if self.key == "lr" else runner.current_momentum())
+
+
+class SaveAndStop(Callback):
+    """Saves a checkpoint after the given step and stops the run."""
+
+    def __init__(self, path: Path, after: int) -> None:
+        self.path, self.after = path, after
+
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
+        if trainer.global_step == self.after:
+            trainer.save_checkpoint(self.path)
+            trainer.should_stop = True
 
 
 class Optimizers(L.LightningModule):

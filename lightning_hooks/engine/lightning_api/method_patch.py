@@ -182,7 +182,7 @@ class FitChanges(contextlib.ExitStack):
         """
         self.hold(MethodPatch(owner, name, before, after, instead), until)
 
-    def hold(self, patch: MethodPatch, until: contextlib.ExitStack | None = None) -> None:
+    def hold(self, patch: MethodPatch, until: contextlib.ExitStack | None) -> None:
         """Keep a patch until the end of the fit, or of a part of the fit."""
         patch.fit = self
         (until or self).callback(patch.remove)

@@ -240,7 +240,7 @@ class AppliedSteps:
         fit: The stack at whose end counting stops.
     """
 
-    def __init__(self, trainer: L.Trainer, fit: ExitStack | None = None) -> None:
+    def __init__(self, trainer: L.Trainer, fit: ExitStack | None) -> None:
         self._trainer = trainer
         self._start = trainer.global_step
         self._made = self._asked_before = 0

@@ -39,7 +39,7 @@ def check_momentum(value: Any) -> None:
         raise ValueError(f"momentum must be in (0, 1), got {shown(value)}")
 
 
-def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
+def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None) -> None:
     """Check for a strategy whose parameters can be averaged.
 
     Args:

@@ -104,10 +104,7 @@ def _pruned(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_averages(
-    checkpoint: dict[str, Any],
-    own: Mapping[str, Any],
-    hooks: Sequence[Any],
-    path: str = "the checkpoint",
+    checkpoint: dict[str, Any], own: Mapping[str, Any], hooks: Sequence[Any], path: str
 ) -> list[SavedAverage | None]:
     """Return the saved average of each hook (or None), and remove it from the checkpoint.
 

@@ -26,6 +26,7 @@ from lightning_hooks.engine.lightning_api.data import generators_of
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch, setting
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.random_state import isolated
+from lightning_hooks.utils.ranks import is_distributed
 
 __all__ = ["bn_layers", "moments", "update_bn_stats"]
 
@@ -178,7 +179,7 @@ class _Sums:
 
     def write(self) -> None:
         """Add up the ranks, and write the result into the layers' buffers."""
-        if _is_distributed():
+        if is_distributed():
             torch.distributed.all_reduce(self.total)
             torch.distributed.broadcast(self.total, 0)  # the same bits for any order of additions
         n, mean, square = self.total[0], *(self.total[1:] / self.total[0])
@@ -193,13 +194,9 @@ def _running(layer: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
     return layer.running_mean, layer.running_var  # type: ignore[return-value]  # bn_layers has no others
 
 
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
 def _ranks_together(layer: _BatchNorm) -> int:
     """Return the number of ranks with common statistics of a batch."""
-    if not (isinstance(layer, nn.SyncBatchNorm) and _is_distributed()):
+    if not (isinstance(layer, nn.SyncBatchNorm) and is_distributed()):
         return 1
     group: Any = layer.process_group
     return torch.distributed.get_world_size(group)

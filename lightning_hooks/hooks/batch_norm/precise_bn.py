@@ -24,10 +24,10 @@ from lightning_hooks.utils.warn import warn
 __all__ = ["PreciseBNHook", "batches_for"]
 
 
-def batches_for(num_samples: int, batch_size: int, world_size: int = 1) -> int:
+def batches_for(num_samples: int, batch_size: int, world_size: int) -> int:
     """Return the number of batches per rank for at least ``num_samples`` samples in all.
 
-    >>> batches_for(8192, 32, 8), batches_for(10, 4), batches_for(3, 4)
+    >>> batches_for(8192, 32, 8), batches_for(10, 4, 1), batches_for(3, 4, 1)
     (32, 3, 1)
     """
     return -(-num_samples // (batch_size * world_size))

@@ -75,7 +75,7 @@ def validated_at(runner: Runner, by_epoch: bool) -> Moment:
     return Moment(runner.epoch, "epoch") if by_epoch else Moment(runner.iter, "iter")
 
 
-def inferred(greater_keys: Any = None, less_keys: Any = None) -> ChooseRule:
+def inferred(greater_keys: Any, less_keys: Any) -> ChooseRule:
     """Return a function that infers the rule of a key from the names given to a hook."""
     greater = names("greater_keys", greater_keys, GREATER)
     less = names("less_keys", less_keys, LESS)

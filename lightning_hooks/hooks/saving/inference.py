@@ -149,7 +149,7 @@ def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any
         size: The length of the data set, None if unknown.
         tmpdir: A directory shared by all ranks; None to send results from rank to rank.
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not ranks.is_distributed():
         return part[:size]
     if tmpdir is None:
         parts = ranks.collected(part, distributed.get_world_size())

@@ -56,7 +56,7 @@ class Ranking:
     current: float | None = None
     """The latest score among the best by the first key."""
 
-    def __init__(self, keep: int = 1) -> None:
+    def __init__(self, keep: int) -> None:
         self.keep = keep
         self.rules: dict[str, Rule] = {}
 

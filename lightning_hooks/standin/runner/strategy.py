@@ -11,6 +11,8 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.pytorch.strategies import DDPStrategy
 from torch import distributed as dist
 
+from lightning_hooks.utils.ranks import is_distributed
+
 __all__ = ["ProcessGroup", "WrappedStrategy", "distributed_arguments", "wait_for_threads"]
 
 PAUSE = 0.05
@@ -23,7 +25,7 @@ class ProcessGroup(TorchElasticEnvironment):
     @staticmethod
     def detect() -> bool:
         """Return whether a process group is initialized."""
-        return dist.is_available() and dist.is_initialized()
+        return is_distributed()
 
     def world_size(self) -> int:
         """Return the number of ranks."""

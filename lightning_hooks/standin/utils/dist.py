@@ -13,6 +13,7 @@ from torch import distributed as dist
 
 from lightning_hooks.utils import foreach
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.ranks import is_distributed
 
 __all__ = ["allreduce_grads", "allreduce_params", "get_dist_info", "init_dist", "master_only"]
 
@@ -21,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def get_dist_info() -> tuple[int, int]:
     """Return the rank and the number of processes; (0, 1) without a process group."""
-    if dist.is_available() and dist.is_initialized():
+    if is_distributed():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 

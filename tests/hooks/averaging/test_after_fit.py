@@ -18,7 +18,7 @@ from lightning_hooks import (
     MomentumAnnealingEMAHook,
     StochasticWeightAverageHook,
 )
-from support.probes import Probe, equal, weights
+from support.probes import Probe, Raw, equal, weights
 from support.training import (
     NoValidation,
     TinyModule,
@@ -35,15 +35,6 @@ KINDS = (
     MomentumAnnealingEMAHook,
     StochasticWeightAverageHook,
 )
-
-
-class Raw(Callback):
-    """Records the raw weights after each batch."""
-
-    weights: dict[str, Any]
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
-        self.weights = weights(pl_module)
 
 
 class Stops(Callback):

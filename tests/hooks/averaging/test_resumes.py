@@ -21,7 +21,7 @@ from lightning_hooks import (
     MomentumAnnealingEMAHook,
     StochasticWeightAverageHook,
 )
-from support.probes import equal, weights
+from support.probes import Raw, equal
 from support.training import NoValidation, TinyNormModule, make_loader, make_trainer
 
 
@@ -36,15 +36,6 @@ class Saves(Callback):
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         if trainer.current_epoch + 1 == self.epoch:
             trainer.save_checkpoint(self.path, weights_only=False)
-
-
-class Raw(Callback):
-    """Records the raw weights after each batch."""
-
-    weights: dict[str, Any]
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
-        self.weights = weights(pl_module)
 
 
 def train(

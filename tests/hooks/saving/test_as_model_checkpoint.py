@@ -38,7 +38,7 @@ from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO
 from lightning_hooks.storage.checksum import checksum
 from support import training
 from support.processes import run_program
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import Counted, TinyModule, make_loader, make_trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
@@ -820,13 +820,6 @@ def test_a_background_save_is_told_by_the_writing_thread(tmp_path: Path) -> None
     run(tmp_path, logger, CheckpointHook(interval=1, background=True))
     assert [name for _, name, _ in logger.calls] == [f"epoch_{n + 1}.pth" for n in range(EPOCHS)]
     assert threads == [False] * EPOCHS
-
-
-class Counted(TinyModule):
-    """A module that logs the epoch number in validation, so each epoch is the best."""
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("epoch", float(self.current_epoch))
 
 
 def test_a_best_file_written_beyond_the_next_validation_is_told_of(

@@ -36,7 +36,7 @@ from lightning_hooks.storage import checkpoints, manifest
 from support import forks, training
 from support.paths import ROOT
 from support.processes import environment
-from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
+from support.training import Counted, TinyModule, TinyNormModule, make_loader, make_trainer
 
 pytestmark = [pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")]
 
@@ -625,13 +625,6 @@ def hook_of(**kwargs: Any) -> CheckpointHook:
 
 
 fit = partial(training.fit, max_epochs=3)
-
-
-class Counted(TinyModule):
-    """A module that logs the epoch number in validation, so each epoch is the best."""
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("epoch", float(self.current_epoch))
 
 
 def file_names(directory: Path) -> set[str]:

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import job
-import lightning as L
 import pytest
-from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, TrainStepModule, schedules
@@ -33,13 +31,10 @@ from lightning_hooks.hooks.updaters.decay import (
 )
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from support.golden import recorded
-from support.schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
+from support.schedule_runs import CASES, Optimizers, SaveAndStop, ValueRecorder, case_of, fit
 from support.training import NoValidation, make_loader, make_trainer
 
 LR_CASES = [case for case in CASES if case["key"] == "lr"]
-
-
-LONG_WAY_UP = {"max_lr": 1.0, "pct_start": 0.7, "three_phase": True}
 
 
 def groups(*lrs: float, optimizers: int = 1) -> Optimizers:
@@ -86,18 +81,6 @@ def test_equal_to_mmcv_in_real_training(tmp_path: Path, name: str) -> None:
     )
     trainer.fit(TrainStepModule(model, job.make_optimizer(model)), train, val)
     assert rows == [row[:4] for row in case["rows"]]
-
-
-class SaveAndStop(Callback):
-    """Saves a checkpoint after the given step and stops the run."""
-
-    def __init__(self, path: Path, after: int) -> None:
-        self.path, self.after = path, after
-
-    def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
-        if trainer.global_step == self.after:
-            trainer.save_checkpoint(self.path)
-            trainer.should_stop = True
 
 
 # a warning of every resume within an epoch; here the data do not matter

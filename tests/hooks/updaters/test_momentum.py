@@ -7,10 +7,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import (
     HOOKS,
@@ -28,7 +26,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.hooks.updaters.cyclic import OneCycleLrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from support.schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
+from support.schedule_runs import CASES, Optimizers, SaveAndStop, ValueRecorder, case_of, fit
 from support.training import TinyModule, make_loader, make_trainer
 
 MOMENTUM_CASES = [case for case in CASES if case["key"] == "momentum"]
@@ -111,18 +109,6 @@ def test_beside_a_learning_rate_hook(tmp_path: Path) -> None:
     assert rates.values.index([0.05]) == momenta.values.index([0.85]) == 2
     [group] = trainer.optimizers[0].param_groups
     assert (group["max_momentum"], group["base_momentum"]) == (0.95, 0.85)
-
-
-class SaveAndStop(Callback):
-    """Saves a checkpoint after the given step and stops the run."""
-
-    def __init__(self, path: Path, after: int) -> None:
-        self.path, self.after = path, after
-
-    def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
-        if trainer.global_step == self.after:
-            trainer.save_checkpoint(self.path)
-            trainer.should_stop = True
 
 
 # a warning of every resume within an epoch; here the data do not matter
