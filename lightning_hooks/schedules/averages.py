@@ -173,12 +173,12 @@ def annealing_momentum(step: int, momentum: float, gamma: float, power: float = 
     return max(momentum, math.pow(gamma / (gamma + step), power))
 
 
-def equal_share(step: int) -> float:
+def equal_share(step: int, interval: int = 1) -> float:
     """Return the weight of a plain mean of all models so far (SWA).
 
-    ``1 / (step + 1)``
+    ``1 / (step // interval + 1)``
 
-    >>> [equal_share(step) for step in (0, 1, 3)]
+    >>> [equal_share(step, 2) for step in (0, 2, 6)]
     [1.0, 0.5, 0.25]
     """
-    return 1 / (step + 1)
+    return 1 / (step // interval + 1)
