@@ -66,8 +66,9 @@ def gradients_non_finite(
     for group in _groups([*gradients, *[loss.clone() for loss in losses]]):
         device = group[0].device
         if device.type in ("cpu", "cuda"):
-            flag = torch.zeros((), device=device)
-            scale = torch.ones((), device=device)
+            # the kernel takes float32 alone, also where the default type is another
+            flag = torch.zeros((), dtype=torch.float32, device=device)
+            scale = torch.ones_like(flag)
             torch._amp_foreach_non_finite_check_and_unscale_(group, flag, scale)
         else:
             flag = any_non_finite(group)

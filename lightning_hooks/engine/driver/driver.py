@@ -343,7 +343,7 @@ class Driver(Callback):
         self._expect_batches()
         self.begin_cycle()
         for values in log_values:  # loggers clear the buffer when an epoch begins
-            runner.log_buffer.load_state_dict(values)
+            runner.log_buffer.load_state_dict(values, self._run_state.closed_batches)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""

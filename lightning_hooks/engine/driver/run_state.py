@@ -75,6 +75,8 @@ class RunState:
     _meta: Mapping[str, Any] = saved
     _global_step: int | None = None
     """Lightning's count of steps in the resumed file."""
+    closed_batches = 0
+    """Batches of the resumed file, not trained on, that this run counts as done."""
     _before_validation: dict[str, Any] | None = None
     """The random state from before the last validation of the fit."""
 
@@ -178,6 +180,7 @@ class RunState:
             end_is_left = self.saved.get("end_is_left", False)
             check_file(file.contents, end_is_left)
             self._global_step = file.contents.get("global_step")
+            self.closed_batches = progress.close_skipped_batches(file.contents)
             if end_is_left:
                 progress.begin_with_epoch_end(file.contents)
 

@@ -27,6 +27,7 @@ __all__ = [
     "begin_with_validation",
     "begins_epoch",
     "begins_with_last_validation",
+    "close_skipped_batches",
     "count_step",
     "end_as_any_epoch",
     "ends_epoch",
@@ -79,7 +80,14 @@ def batches_done(trainer: L.Trainer) -> int:
 
 
 def batch_ends(trainer: L.Trainer) -> bool:
-    """Whether Lightning is calling, or an error has cut, the events of a training batch's end."""
+    """Whether Lightning is calling, or an error has cut, the events of a training batch's end.
+
+    The batch at which the module skips the rest of the epoch has no such events, and is never
+    counted as completed.
+    """
+    epochs: Any = trainer.fit_loop.epoch_progress.current
+    if epochs.processed == epochs.started:
+        return False
     current = batches(trainer).current
     return bool(current.completed < current.processed == current.ready)
 
@@ -316,12 +324,37 @@ def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:
         checkpoint: Lightning's dict, as read from the file, changed.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
-    batches = loops.get("epoch_loop.batch_progress", {})
-    for counts in (batches[name] for name in ("total", "current") if name in batches):
-        counts["completed"] = counts.get("processed", 0)
+    batches, epochs = (loops.get(f"{of}_progress", {}) for of in ("epoch_loop.batch", "epoch"))
+    present = epochs.get("current", {})
+    if present.get("processed") != present.get("ready"):  # the last batch has not ended
+        for counts in (batches[name] for name in ("total", "current") if name in batches):
+            counts["completed"] = counts.get("processed", 0)
     batches["is_last_batch"] = True  # to Lightning not, where a limit exceeds the pass's length
-    for counts in loops.get("epoch_progress", {}).values():
+    for counts in epochs.values():
         counts["processed"] = counts.get("completed", 0)
+
+
+def close_skipped_batches(checkpoint: dict[str, Any]) -> int:
+    """Count the batches at which the module has skipped the rest of earlier epochs as done.
+
+    Lightning leaves them open in its totals, and finds in these whether a file was written at the
+    end of a batch: the resumed run would repeat that batch.
+
+    Args:
+        checkpoint: Lightning's dict, as read from the file, changed.
+
+    Returns:
+        The number of these batches.
+    """
+    loops = checkpoint.get("loops", {}).get("fit_loop", {})
+    counts = loops.get("epoch_loop.batch_progress")
+    if counts is None:
+        return 0
+    total, current = counts["total"], counts["current"]
+    done = total["completed"]
+    for name in ("started", "processed", "completed"):
+        total[name] = total["ready"] - current["ready"] + current[name]
+    return int(total["completed"] - done)
 
 
 def run_epoch_end(trainer: L.Trainer, fit: FitChanges) -> None:

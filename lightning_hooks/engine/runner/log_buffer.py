@@ -316,15 +316,20 @@ class LogBuffer:
             "ready": self.ready,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace all values and averages by a :meth:`state_dict`."""
+    def load_state_dict(self, state: Mapping[str, Any], shift: int = 0) -> None:
+        """Replace all values and averages by a :meth:`state_dict`.
+
+        Args:
+            state: The numbers.
+            shift: Added to the iterations of the values.
+        """
         self.clear()
         for group in state["groups"]:
             for key, values in separated(group["values"]).items():
                 self.names[key] = None
                 self.val_history[key] = values.tolist()
                 self.n_history[key] = group["counts"].tolist()
-                self._iterations[key] = group["iterations"].tolist()
+                self._iterations[key] = [i + shift for i in group["iterations"].tolist()]
         self.output.update(state["output"])
         self.output.averages = {*state["averages"]} & self.output.keys()
         self.loss_names = frozenset(state.get("loss_names", ()))

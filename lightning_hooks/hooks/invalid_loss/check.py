@@ -326,9 +326,8 @@ class CheckInvalidLossHook(Hook):
         if self._has_failed and (self._action is not None or is_interrupted):
             return
         if self._action is not None:
-            counts = progress.batches(runner.trainer).total
             # a callback before the hooks may save an unrecorded step
-            if counts.processed > counts.completed:
+            if progress.batch_ends(runner.trainer):
                 self._history.record(runner, runner.iter)
             self._check(runner)
         elif self._saves is not None:  # the failed fit is over

@@ -95,6 +95,9 @@ class Skip(Action):
         fit.callback(self._remove_flags)
         for optimizer in trainer.optimizers:
             fit.callback(optimizer.register_step_post_hook(self._after_step).remove)
+        self._has_gradients = True
+        self._clip = runner.module.configure_gradient_clipping
+        fit.patch(runner.module, "configure_gradient_clipping", instead=self._clip_gradients)
         fit.callback(setattr, self._log, "before_average", self._log.before_average)
         self._log.before_average = self._read_flags
 
@@ -161,8 +164,10 @@ class Skip(Action):
         )
         self._first = None
         fresh = _without_momentum(optimizer)
+        self._has_gradients = True
         if not self._skips_on_device(optimizer, fresh):
             if flag:
+                self._has_gradients = False
                 self._buffers.restore()
                 for parameter in parameters:
                     parameter.grad = None
@@ -174,6 +179,11 @@ class Skip(Action):
             self._buffers.restore(flag)
             self._pending[optimizer] = flag, fresh
             optimizer.grad_scale, optimizer.found_inf = None, flag  # type: ignore[attr-defined]
+
+    def _clip_gradients(self, *args: Any, **kwargs: Any) -> None:
+        """Clip the gradients of a step that is not skipped; torch clips no empty list by value."""
+        if self._has_gradients:
+            self._clip(*args, **kwargs)
 
     def _skips_on_device(self, optimizer: Optimizer, fresh: list[torch.Tensor]) -> bool:
         """Whether the optimizer's own kernels read the flag."""

@@ -269,6 +269,29 @@ def test_a_run_goes_on_after_an_epoch_that_the_module_has_cut_short(tmp_path: Pa
     assert rest.seen == [moment for moment in whole.seen if moment[0] == 2]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("cut", [3, 4, 5], ids=["within", "last-batch", "within-another"])
+def test_a_run_goes_on_within_an_epoch_after_one_that_the_module_has_cut_short(
+    cut: int, tmp_path: Path
+) -> None:
+    class Module(NoValidation):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == 2 and self.current_epoch < 2 else None
+
+    def run(name: str, **kwargs: Any) -> tuple[list[float], list[Any]]:
+        hooks = CheckpointHook(interval=1, by_epoch=False), TextLoggerHook(interval=2)
+        module = Module()
+        fit(tmp_path / name, *hooks, module=module, max_epochs=3, **kwargs)
+        logs = sorted((tmp_path / name).glob("*.log.json"))
+        records = [json.loads(text) for log in logs for text in log.read_text().splitlines()]
+        keys = ("epoch", "iter", "loss")
+        lines = [[r[key] for key in keys] for r in records if r.get("mode") == "train"]
+        return module.losses, lines
+
+    losses, lines = run("whole")
+    rest = run("rest", ckpt_path=tmp_path / "whole" / f"iter_{cut}.pth")
+    assert rest == (losses[cut:], lines[cut // 2 :])
+
+
 @pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
 def test_loader_that_yields_none(tmp_path: Path) -> None:
     batches = [next(iter(make_loader(1))), None, next(iter(make_loader(1)))]

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from lightning_hooks import HOOKS, HookAdapter, TrainStepModule
+from lightning_hooks import HOOKS, CheckpointHook, HookAdapter, TrainStepModule
 from lightning_hooks.hooks.invalid_loss import check
 from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook, InvalidLossError
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
@@ -216,6 +216,19 @@ def test_reads_before_a_checkpoint_so_that_none_holds_a_bad_step(tmp_path: Path)
     trainer = make_trainer(tmp_path, CheckInvalidLossHook(), Saver(path, after=3))
     assert "iter 2 " in failing(trainer, Spoiled(2), make_loader(5))
     assert not path.exists()
+
+
+def test_a_bad_loss_after_an_epoch_that_the_module_has_cut_short(tmp_path: Path) -> None:
+    class Module(Spoiled):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == 2 else None
+
+    module = Module(2)
+    hooks = CheckInvalidLossHook(interval=1), CheckpointHook(interval=1)
+    trainer = make_trainer(tmp_path, *hooks, max_epochs=3, enable_checkpointing=True)
+    message = failing(trainer, module, make_loader(4))
+    assert "the loss became nan at iter 2 (epoch 1, inner_iter 0" in message
+    assert module.batches == 3
 
 
 def test_reads_before_validation(tmp_path: Path) -> None:

@@ -90,6 +90,34 @@ def test_as_if_the_bad_batches_had_not_been_there(name: str, kind: float, tmp_pa
     )
 
 
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"},
+        {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "norm"},
+    ],
+    ids=["value", "norm"],
+)
+def test_a_skipped_step_is_not_clipped(kwargs: dict[str, Any], tmp_path: Path) -> None:
+    made = batches(4, {0: INPUT, 2: INPUT})
+    hook = CheckInvalidLossHook(interval=4, action="skip")
+    for name in ("adam", "sgd-momentum-fused"):
+        make = partial(norm_module, OPTIMIZERS[name])
+        assert_equal(
+            trained(tmp_path, make, made, hook, **kwargs),
+            trained(tmp_path, make, without(made, 0, 2), **kwargs),
+        )
+
+
+def test_skips_in_float64_where_a_hook_steps(tmp_path: Path) -> None:
+    make = partial(norm_module, OPTIMIZERS["adam"])
+    made = batches(4, {0: INPUT, 2: INPUT})
+    skip = CheckInvalidLossHook(interval=4, action="skip")
+    run = partial(trained, tmp_path, make, precision="64-true")
+    step = GradientCumulativeOptimizerHook(cumulative_iters=1)
+    assert_equal(run(made, skip, step), run(without(made, 0, 2), step))
+
+
 def test_a_first_step_of_fused_sgd_that_is_skipped_leaves_zeroed_momentum(tmp_path: Path) -> None:
     make = partial(norm_module, OPTIMIZERS["sgd-momentum-fused"])
     hook = CheckInvalidLossHook(action="skip")
