@@ -42,8 +42,9 @@ def hooks_logger() -> HooksLogger:
     Values that the module logs with ``self.log`` come to the hooks without this logger, and come
     once. A name that a hook's own line has, such as ``train/loss``, ends with ``_2`` for a value of
     this logger, and a warning says so. Of several values of a name in an iteration or a validation
-    the last one counts. A ``step`` given to ``log_metrics`` is not kept: the values have the hooks'
-    iteration.
+    the last one counts. The values so far are logged before a checkpoint is written, so that a
+    resumed run keeps them. A ``step`` given to ``log_metrics`` is not kept: the values have the
+    hooks' iteration.
 
     >>> from lightning_hooks import TextLoggerHook
     >>> trainer = L.Trainer(

@@ -11,8 +11,10 @@ import lightning as L
 import torch
 from torch import distributed
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.logged_values import RAW
 from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.runner.line import Line, in_fit
@@ -310,14 +312,31 @@ class LoggerHook(Hook):
             )
         self._given.values.update(values)
 
-    def _place(self, runner: Runner) -> int:
+    def _place(self, runner: Runner) -> Place:
         """Return what is the same for values that share a line."""
-        return int(runner.iter)
+        ready = progress.batches(runner.trainer).current.ready
+        return int(runner.iter), int(ready), bool(runner.trainer.validating)
 
     def _present(self, runner: Runner) -> tuple[Line, int]:
         """Return an empty line at the present place, and the step of its values."""
         line = Line.of(runner, {}, {}, by_epoch=self.by_epoch)
         return dataclasses.replace(line, rates={}, is_given=True), self.get_iter(runner)
+
+    def _add_to_file(self, file: CheckpointFile) -> None:
+        """Log kept values, unless the run resumed from the file comes to their place again."""
+        super()._add_to_file(file)
+        if self._given is not None and file.is_whole:
+            runner = Driver.of(file.trainer).runner
+            self._write_earlier(runner)
+            if not self._comes_again(runner):
+                self._write_given(runner)
+
+    def _comes_again(self, runner: Runner) -> bool:
+        """Whether a run resumed from a file of this moment comes to the present place again."""
+        trainer, current = runner.trainer, progress.batches(runner.trainer).current
+        if trainer.interrupted and (trainer.validating or progress.ends_epoch(trainer)):
+            return True
+        return current.completed < current.ready and runner.iter == runner.iterations_done
 
     def _write_earlier(self, runner: Runner) -> None:
         """Log kept values of an earlier place."""
@@ -451,17 +470,21 @@ class LoggerHook(Hook):
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
 
+Place = tuple[int, ...]
+
+
 @dataclasses.dataclass
 class GivenValues:
     """Values of a Lightning ``Logger`` that a hook has not logged yet.
 
     Args:
-        place: The iterations done, or what else the values of a line have in common.
+        place: What the values of a line have in common: the iterations done and begun, and whether
+            a validation is in progress; or the epoch.
         present: The empty line of the place and its step; None where the run has none yet.
         values: The values by name.
     """
 
-    place: int
+    place: Place
     present: tuple[Line, int] | None
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -287,6 +287,7 @@ class TextLoggerHook(LoggerHook):
         """Keep the sizes of the text files, after the lines of the epoch that ends."""
         if self._files and trainer.is_global_zero:
             runner = Driver.of(trainer).runner
+            self._write_earlier(runner)
             self._before_validation = runner.iter, self._states(runner)
 
     def _states(self, runner: Runner) -> dict[str, Any]:
@@ -295,6 +296,7 @@ class TextLoggerHook(LoggerHook):
 
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the sizes of the text files; without the lines of a validation that is repeated."""
+        super()._add_to_file(file)
         trainer = file.trainer
         if self._files and trainer.is_global_zero and file.is_whole:
             runner = Driver.of(trainer).runner

@@ -77,7 +77,8 @@ class Line:
         Raises:
             ValueError: for an unknown ``runner.mode``.
         """
-        has_step, mode = has_rates(runner), "train" if ended else runner.mode
+        # a fit that has just begun, or that ends the epoch of its file, has no mode
+        has_step, mode = has_rates(runner), "train" if ended else runner.mode or "train_epoch"
         if mode not in ("train", "val", "train_epoch", "test"):
             raise ValueError(f'runner.mode must be "train" or "val", got {shown(runner.mode)}')
         is_step = mode == "train"

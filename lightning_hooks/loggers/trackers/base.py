@@ -559,6 +559,7 @@ class TrackerHook(LoggerHook):
 
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the run."""
+        super()._add_to_file(file)
         if self._session is not None and file.is_whole:
             runs_in(file.own_part, self._writer_class.name).append(self._session.entry())
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.loggers.delivery.record import Record
@@ -25,6 +26,7 @@ from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
+    from lightning_hooks.loggers.base import Place
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 
@@ -237,9 +239,14 @@ class DvcliveLoggerHook(TrackerHook):
             return self.get_epoch(runner)
         return super().get_iter(runner, inner_iter)
 
-    def _place(self, runner: Runner) -> int:
+    def _place(self, runner: Runner) -> Place:
         """Return the epoch if the run is counted in epochs: a step of DVCLive's has one value."""
-        return int(runner.epoch) if self._counts_epochs else super()._place(runner)
+        return (int(runner.epoch),) if self._counts_epochs else super()._place(runner)
+
+    def _comes_again(self, runner: Runner) -> bool:
+        """Whether the present iteration comes again, or the epoch goes on."""
+        goes_on = self._counts_epochs and not progress.epoch_is_over(runner.trainer)
+        return goes_on or super()._comes_again(runner)
 
     @property
     def _counts_epochs(self) -> bool:

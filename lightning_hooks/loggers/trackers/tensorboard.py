@@ -28,6 +28,7 @@ from lightning_hooks.utils.samples import Audio, Histogram, Table, Video
 from lightning_hooks.utils.secrets import describe
 
 if TYPE_CHECKING:
+    from lightning_hooks.engine.checkpoint_file import CheckpointFile
     from lightning_hooks.engine.runner.runner import Runner
     from lightning_hooks.loggers.delivery.session import Session
 
@@ -221,6 +222,8 @@ class TensorboardLoggerHook(TrackerHook):
     _writer_class = TensorboardWriter
     _run_attribute = "add_scalar"
     _texts = True
+    _transient = ("_end_is_left",)
+    _end_is_left = False
 
     def __init__(
         self,
@@ -270,10 +273,16 @@ class TensorboardLoggerHook(TrackerHook):
             target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:
             # an epoch's validation was logged with the number of the iteration after it
-            validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)
+            trainer, is_over = runner.trainer, not progress.is_resuming_mid_epoch(runner.trainer)
+            validated = is_over or (self._end_is_left and progress.validates_next(trainer))
             target["purge_step"] = self._last_step(runner) + 1
-            target["purge_step"] += validated and self._names == "mmcv"
+            target["purge_step"] += self.by_epoch and validated and self._names == "mmcv"
         return target
+
+    def _take_from_file(self, file: CheckpointFile) -> None:
+        """Read the run, and whether the resumed run begins with the events of the epoch's end."""
+        super()._take_from_file(file)
+        self._end_is_left = bool(file.own_part.get("end_is_left"))
 
     def before_run(self, runner: Runner) -> None:
         """Open the session with the backend; draw the graph if wanted."""

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers import CSVLogger
 
 from lightning_hooks import (
+    CheckpointHook,
     ClearMLLoggerHook,
     DvcliveLoggerHook,
     IterTimerHook,
@@ -264,6 +265,92 @@ def test_a_failed_run_keeps_the_last_values(work: Path) -> None:
     rows, _ = read_tensorboard(work / "tf_logs")
     assert of_user(rows) == {step: WANTED[step] for step in (1, 2, 3)}
     assert [row["user/after"] for row in lines(work) if "user/after" in row] == [21, 22, 23]
+
+
+def test_values_after_a_validation_have_a_line_of_their_own(work: Path) -> None:
+    class Validating(Calling):
+        def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.logger.log_metrics({"user/val": float(self.global_step)})  # type: ignore[union-attr]
+            return super().validation_step(batch, batch_idx)
+
+    hooks = [TensorboardLoggerHook(interval=2), TextLoggerHook(interval=2)]
+    options: dict[str, Any] = {"logger": hooks_logger(), "val_check_interval": 2}
+    fit(work, *hooks, module=Validating, **options)
+    rows = of_user(read_tensorboard(work / "tf_logs")[0])
+    validated = {step: {"user/val": float(step)} for step in (2, 4, 6, 8)}
+    assert rows == {step: {**row, **validated.get(step, {})} for step, row in WANTED.items()}
+    in_text = [(row["mode"], row["user/after"]) for row in lines(work) if "user/after" in row]
+    assert in_text == [("train", 20.0 + step) for step in WANTED]
+
+
+class Monitored(TinyModule):
+    """A module that logs by ``self.logger``, and is cut in a given event."""
+
+    def __init__(self, cut_in: str = "") -> None:
+        super().__init__()
+        self.cut_in = cut_in
+
+    def cut(self, event: str) -> None:
+        if event == self.cut_in and self.trainer.fit_loop.total_batch_idx >= 5:
+            raise RuntimeError("cut")
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.logger.log_metrics({"user/step": float(self.global_step)})  # type: ignore[union-attr]
+        self.cut("training_step")
+        return super().training_step(batch, batch_idx)
+
+    def on_before_zero_grad(self, optimizer: Any) -> None:
+        self.cut("on_before_zero_grad")
+
+    def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.logger.log_metrics({"user/val": float(self.global_step)})  # type: ignore[union-attr]
+        self.cut("validation_step")
+        return super().validation_step(batch, batch_idx)
+
+    def on_train_epoch_end(self) -> None:
+        self.logger.log_metrics({"user/epoch": float(self.current_epoch)})  # type: ignore[union-attr]
+        self.cut("on_train_epoch_end")
+
+
+@pytest.mark.parametrize(
+    "event", ["training_step", "on_before_zero_grad", "validation_step", "on_train_epoch_end"]
+)
+@pytest.mark.parametrize("on_exception", [False, True])
+def test_a_resumed_run_has_each_value_once(work: Path, event: str, on_exception: bool) -> None:
+    def train(folder: Path, cut_in: str = "", ckpt: str | None = None) -> None:
+        hooks = [TensorboardLoggerHook(interval=2), TextLoggerHook(interval=2)]
+        saving = CheckpointHook(interval=1, by_epoch=False, on_exception=on_exception)
+        options: dict[str, Any] = {"logger": hooks_logger(), "enable_checkpointing": True}
+        trainer = make_trainer(folder, saving, *hooks, max_epochs=2, **options)
+        trainer.fit(Monitored(cut_in), make_loader(4), make_loader(2), ckpt_path=ckpt)
+
+    whole, resumed = work / "whole", work / "resumed"
+    train(whole)
+    with pytest.raises(RuntimeError, match="cut"):
+        train(resumed, event)
+    train(resumed, ckpt="last")
+
+    def of_user_in_text(folder: Path) -> list[dict[str, float]]:
+        rows = [{k: v for k, v in r.items() if k.startswith("user/")} for r in lines(folder)]
+        return [row for row in rows if row]
+
+    assert of_user_in_text(resumed) == of_user_in_text(whole)
+    assert of_user(read_tensorboard(resumed / "tf_logs")[0]) == of_user(
+        read_tensorboard(whole / "tf_logs")[0]
+    )
+
+
+def test_a_fit_that_fails_at_its_start_keeps_its_error_and_its_values(work: Path) -> None:
+    class Failing(TinyModule):
+        def on_train_start(self) -> None:
+            self.logger.log_metrics({"user/start": 1.0})  # type: ignore[union-attr]
+            raise RuntimeError("crash")
+
+    hooks = [TensorboardLoggerHook(), TextLoggerHook()]
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(work, *hooks, module=Failing, logger=hooks_logger())
+    assert of_user(read_tensorboard(work / "tf_logs")[0]) == {1: {"user/start": 1.0}}
+    assert [row["user/start"] for row in lines(work)] == [1.0]
 
 
 def test_what_comes_after_the_run_is_named(work: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -178,3 +178,24 @@ def test_departure_a_second_run_has_a_folder_of_its_own(
         fit(work, TensorboardLoggerHook(str(tmp_path / "mine"), interval=1), epochs=1)
     assert "has events of another run" in caplog.text
     assert len([*(tmp_path / "mine").iterdir()]) == 2
+
+
+def test_an_error_in_an_epochs_end_costs_no_validation(work: Path) -> None:
+    class Failing(TinyModule):
+        fails = True
+
+        def on_train_epoch_end(self) -> None:
+            if self.fails:
+                raise RuntimeError("crash")
+
+    def train(module: TinyModule, ckpt: str | None = None) -> None:
+        hooks = CheckpointHook(interval=1, by_epoch=False), TensorboardLoggerHook(interval=2)
+        trainer = make_trainer(work, *hooks, max_epochs=2, enable_checkpointing=True)
+        trainer.fit(module, make_loader(4), make_loader(1), ckpt_path=ckpt)
+
+    with pytest.raises(RuntimeError, match="crash"):
+        train(Failing())
+    Failing.fails = False
+    train(Failing(), "last")
+    rows, _ = read_tensorboard(work / "tf_logs")
+    assert [step for step, row in rows.items() if "val/val_loss" in row] == [5, 9]
