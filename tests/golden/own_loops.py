@@ -75,6 +75,23 @@ class LoopInRun(TwoStepsABatch):
         self.call_hook("after_run")
 
 
+class LoopInMethods(TwoStepsABatch):
+    """Overrides ``run`` with a loop whose first and last calls of the hooks have own methods."""
+
+    def begin(self, data_loader: Any) -> None:
+        self._max_iters = self._max_epochs * len(data_loader)
+        self.call_hook("before_run")
+
+    def end(self) -> None:
+        self.call_hook("after_run")
+
+    def run(self, data_loaders: Any, workflow: Any, max_epochs: Any = None, **kwargs: Any) -> None:
+        self.begin(data_loaders[0])
+        while self.epoch < self._max_epochs:
+            self.train(data_loaders[0], **kwargs)
+        self.end()
+
+
 class OwnRunIter(LoopInRun):
     """Overrides ``run_iter`` and renames the logged values."""
 
@@ -107,6 +124,7 @@ BOTH = [("train", 1), ("val", 1)]
 CASES: dict[str, tuple[type, dict[str, int], list[tuple[str, int]]]] = {
     "two_steps_a_batch": (TwoStepsABatch, {"max_epochs": 2}, [("train", 1)]),
     "loop_in_run": (LoopInRun, {"max_epochs": 2}, [("train", 1)]),
+    "loop_in_methods": (LoopInMethods, {"max_epochs": 2}, [("train", 1)]),
     "own_run_iter": (OwnRunIter, {"max_epochs": 2}, [("train", 1)]),
     "own_validation": (OwnValidation, {"max_epochs": 2}, BOTH),
     "own_iteration": (OwnIteration, {"max_iters": 7}, [("train", 2), ("val", 1)]),

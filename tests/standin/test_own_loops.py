@@ -75,6 +75,20 @@ def test_backward_and_step_go_through_the_strategy(job: Any, tmp_path: Path) -> 
     assert steps == [1, 2, 3, 4, 5, 6]  # each is a step of the Trainer's
 
 
+def test_a_loop_outside_of_run_is_refused_instead_of_training_nothing(
+    job: Any, tmp_path: Path
+) -> None:
+    model = job.Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    runner = job.EpochBasedRunner(model, optimizer=optimizer, max_epochs=1, **job.given(tmp_path))
+    runner.run_iter(torch.rand(2, 2), train_mode=True)
+    runner.call_hook("after_train_iter")  # no hook would step
+    runner.register_optimizer_hook({"grad_clip": None})
+    runner.call_hook("before_run")
+    with pytest.raises(NotImplementedError, match=r"in run\(data_loaders, workflow\), also in an"):
+        runner.call_hook("after_train_iter")
+
+
 def test_an_error_in_the_loop_keeps_its_type(job: Any, tmp_path: Path) -> None:
     import logging
 

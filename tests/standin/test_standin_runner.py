@@ -771,6 +771,12 @@ def test_wrong_hooks_and_configs_fail_as_in_mmcv_with_what_to_write(tmp_path: Pa
         runner.register_hook(dict(type="EMAHook"))
     with pytest.raises(KeyError, match=r"write log_config = dict\(interval=50, hooks="):
         runner.register_logger_hooks(dict(hooks=[dict(type="TextLoggerHook")]))
+    with pytest.raises(KeyError, match="unknown policy 'stepp'; did you mean 'Step'"):
+        runner.register_lr_hook(dict(policy="stepp"))
+    with pytest.raises(KeyError, match="unknown policy 'cycle'"):
+        runner.register_momentum_hook(dict(policy="cycle"))
+    with pytest.raises(AssertionError, match='needs the key "policy"'):
+        runner.register_lr_hook(dict(step=1))
     runner.register_hook(
         lightning_hooks.CheckInvalidLossHook()
     )  # a native hook declares a priority

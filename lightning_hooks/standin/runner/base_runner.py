@@ -28,6 +28,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import (
 )
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.standin._hooks.registry import HOOKS
 from lightning_hooks.standin.runner.checkpoint import load_checkpoint, save_checkpoint
 from lightning_hooks.standin.runner.engine import (
@@ -42,11 +43,16 @@ from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.origin import is_ours
+from lightning_hooks.utils.suggestions import UnknownNameError
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseRunner"]
 
 
+OUTSIDE_OF_RUN = (
+    "the stand-in's runners train and validate in run(data_loaders, workflow), also in an "
+    "overridden run, and not by train(loader), val(loader) or call_hook alone"
+)
 BATCH_POINTS = ("before_train_iter", "after_train_iter", "before_val_iter", "after_val_iter")
 
 
@@ -67,10 +73,14 @@ def _inside_a_fit(run: Callable[..., Any]) -> Callable[..., Any]:
     return fit_and_run
 
 
+def _steps_in_a_run(hook: Any) -> bool:
+    return isinstance(hook, OptimizerHook) and is_ours(type(hook))
+
+
 def _has_a_loop(run: Any) -> bool:
-    """Return whether a ``run`` has its own loop: it uses ``call_hook``, not ``super().run``."""
+    """Return whether a ``run`` calls hooks or ``train`` itself, without ``super().run``."""
     names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
-    return "call_hook" in names and "run" not in names
+    return "run" not in names and not {"call_hook", "train"}.isdisjoint(names)
 
 
 class BaseRunner(Runner, metaclass=ABCMeta):
@@ -256,10 +266,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     def _begin_pass(self, mode: str, data_loader: Any) -> None:
         """Set the mode and the loader of a training or a validation."""
         if self._engine.driver is None:
-            raise NotImplementedError(
-                "the stand-in's runners train and validate in run(data_loaders, workflow), not by "
-                "train(loader) and val(loader)"
-            )
+            raise NotImplementedError(OUTSIDE_OF_RUN)
         self.model.train() if mode == "train" else self.model.eval()
         self.mode, self.data_loader = mode, data_loader
 
@@ -267,6 +274,8 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Call a method of every hook that has it."""
         driver = self._engine.driver
         if driver is None:
+            if fn_name == "after_train_iter" and any(map(_steps_in_a_run, self.hooks)):
+                raise NotImplementedError(OUTSIDE_OF_RUN)
             super().call_hook(fn_name)
         elif fn_name in BATCH_POINTS:
             driver.calls.run(fn_name)
@@ -547,5 +556,7 @@ def _policy(config: Any, family: str) -> Any:
     """Return a config with the hook's type, matched ignoring case, in place of ``policy``."""
     try:
         return with_type_of_policy(config, family)
+    except UnknownNameError:
+        raise  # a KeyError, as in mmcv
     except ValueError as error:  # as mmcv does
         raise AssertionError(*error.args) from None
