@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import wave
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.samples import Audio, Video, as_image, as_picture, on_host
 
-__all__ = ["audio_of", "encoded", "figure_image", "video_of"]
+__all__ = ["as_file", "audio_of", "encoded", "figure_image", "video_of"]
 
 
 def figure_image(name: str, figure: Any) -> np.ndarray:
@@ -118,3 +119,12 @@ def encoded(sample: Any) -> tuple[str, bytes] | None:
     file = io.BytesIO()
     Image.fromarray(as_picture(sample)).save(file, format="png")
     return "png", file.getvalue()
+
+
+def as_file(sample: str | Audio | Video, folder: str, name: object) -> str:
+    """Write a text, sound or video as ``<name>.<ending>`` into a folder; return the path."""
+    ending, content = encoded(sample) or ("", b"")
+    path = os.path.join(folder, f"{name}.{ending}")
+    with open(path, "wb") as file:
+        file.write(content)
+    return path

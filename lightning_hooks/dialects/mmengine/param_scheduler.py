@@ -150,13 +150,13 @@ def _hook(
         policy = {key: value for key, value in phases[0].items() if key != "length"}
     else:
         policy = {"policy": "Phases", "phases": phases} if phases else {"policy": "fixed"}
-    name, arguments = policy.pop("policy"), {"by_epoch": by_epoch}
+    name = policy.pop("policy")
     kind = {"lr": "LrUpdaterHook", "momentum": "MomentumUpdaterHook"}.get(field)
     if kind is None:
         hook = {"type": "FieldUpdaterHook", "name": field, "policy": name}
     else:
         hook = {"type": f"{name[0].upper()}{name[1:]}{kind}"}
-    return {**hook, **arguments, **policy, **of_warm_up}
+    return {**hook, "by_epoch": by_epoch, **policy, **of_warm_up}
 
 
 def _by_iteration(window: Window, epoch_length: int) -> Window:

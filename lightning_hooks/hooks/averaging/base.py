@@ -407,15 +407,15 @@ class AveragingHook(Hook):
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
         self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
         self._applied = AppliedSteps(trainer, self._joined_fit)
-        self._applied.before_next(partial(self._look, runner))  # also inside an epoch
+        self._look_before_step(runner)  # also inside an epoch
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Look at the module before the first optimizer step of the epoch."""
-        average, applied = self._average, self._applied
-        if average is not None and applied is not None and average.module is pl_module:
+        average = self._average
+        if average is not None and average.module is pl_module:
             if not average.has_begun:
                 average.take_buffers()
-            applied.before_next(partial(self._look, Driver.of(trainer).runner))
+            self._look_before_step(Driver.of(trainer).runner)
 
     @staticmethod
     def _wait_for_step(average: ModuleAverage) -> None:

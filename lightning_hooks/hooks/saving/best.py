@@ -526,8 +526,8 @@ def _check_loads(runner: Runner) -> None:
             does not keep.
     """
     strategy = runner.trainer.strategy
-    loads = not strategy.restore_checkpoint_after_setup
-    if not (loads or isinstance(strategy, (FSDPStrategy, ModelParallelStrategy))):
+    shards = strategy.restore_checkpoint_after_setup
+    if shards and not isinstance(strategy, (FSDPStrategy, ModelParallelStrategy)):
         raise ValueError(
             f"load_at_end=True is not for {type(strategy).__name__}: load the best file after the "
             'fit, or test with ckpt_path="best"'

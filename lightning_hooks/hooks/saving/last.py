@@ -442,9 +442,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Open the directory, if a subclass's own ``before_run`` has not."""
-        runner = Driver.of(trainer).runner
         if not self._has_run:
-            CheckpointHook.before_run(self, runner)
+            CheckpointHook.before_run(self, Driver.of(trainer).runner)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Compare the values logged in the validation, with ``save_best``; write due files."""

@@ -41,7 +41,7 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict, shown
-from lightning_hooks.utils.media import encoded
+from lightning_hooks.utils.media import as_file
 from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import without_secrets
 
@@ -243,13 +243,9 @@ class MlflowWriter(Writer):
                 self._samples.add(place)
         for kind in ("texts", "audios", "videos"):  # a second attempt replaces the file
             for name, sample in getattr(record, kind).items():
-                ending, content = encoded(sample) or ("", b"")
+                place = f"{kind}/{self._sample_keys.of(name)}"
                 with tempfile.TemporaryDirectory() as folder:
-                    path = os.path.join(folder, f"{step}.{ending}")
-                    with open(path, "wb") as file:
-                        file.write(content)
-                    place = f"{kind}/{self._sample_keys.of(name)}"
-                    self.client.log_artifact(self.run, path, place)
+                    self.client.log_artifact(self.run, as_file(sample, folder, step), place)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store the files of a model as a model of the run; before MLflow 3, as files of the run.

@@ -32,7 +32,7 @@ from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 from lightning_hooks.utils.attributes import alias
-from lightning_hooks.utils.media import encoded
+from lightning_hooks.utils.media import as_file
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import as_picture
 
@@ -397,11 +397,7 @@ def media(
         samples[name_of(name)] = client.Html(page)
     for kind, files in ((client.Audio, record.audios), (client.Video, record.videos)):
         for name, sample in files.items():
-            ending, content = encoded(sample) or ("", b"")
-            path = os.path.join(folder, f"{len(samples)}.{ending}")
-            with open(path, "wb") as file:
-                file.write(content)
-            samples[name_of(name)] = kind(path)
+            samples[name_of(name)] = kind(as_file(sample, folder, len(samples)))
     return samples
 
 
