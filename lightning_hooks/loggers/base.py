@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import RAW
 from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.runner.line import Line, in_fit
@@ -122,8 +124,11 @@ class LoggerHook(Hook):
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    _transient: Sequence[str] = ("_results", "_read", "_line_at", "_given", "_names_of_lines")
+    _transient: Sequence[str] = (
+        *("_results", "_read", "_resumed_results", "_line_at", "_given", "_names_of_lines"),
+    )
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
+    _resumed_results: Mapping[str, Any] | None = None  # of the resumed file, until the first step
     _read = 0  # the number of the last result read in the output
     _line_at: int | None = None  # the iteration of the last line
     _given: GivenValues | None = None  # of a Lightning Logger, not logged yet
@@ -140,6 +145,7 @@ class LoggerHook(Hook):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Serve the Trainer's :func:`~lightning_hooks.hooks_logger`, if there is one."""
         super().setup(trainer, pl_module, stage)
+        self._resumed_results = None
         for logger in trainer.loggers:
             if isinstance(logger, HooksLogger):
                 logger.begin(trainer)
@@ -289,11 +295,38 @@ class LoggerHook(Hook):
 
     def _read_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
         """Keep what other hooks have written into the output, for the next line."""
+        if self._resumed_results is not None:
+            self._results, self._read = self._resumed_results, buffer.loaded
+            self._resumed_results = None
         output = buffer.output
         if output.number > self._read:
             self._results = {**self._results, **output.results(since=self._read)}
             self._results.pop(leave_out, None)
             self._read = output.number
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def _add_to_file(self, file: CheckpointFile) -> None:
+        """Add the results not logged yet; log the values of a Lightning ``Logger`` so far."""
+        super()._add_to_file(file)
+        if not file.is_whole:
+            return
+        runner = Driver.of(file.trainer).runner
+        if self._given is not None:
+            self._write_earlier(runner)
+            if not self._comes_again(runner):
+                self._write_given(runner)
+        results = {**self._results, **runner.train_log.output.results(since=self._read)}
+        numbers = {name: float(v) for name, v in results.items() if isinstance(v, Real)}
+        file.own_part.setdefault("results", []).append(numbers)
+
+    def _take_from_file(self, file: CheckpointFile) -> None:
+        """Read the results not logged yet, if the Trainer has as many loggers as the file's."""
+        loggers = [hook for hook in callbacks_of(file.trainer) if isinstance(hook, LoggerHook)]
+        results = file.own_part.get("results", [])
+        if file.resumes and len(results) == len(loggers):
+            pairs = zip(loggers, results, strict=True)
+            self._resumed_results = next((r for hook, r in pairs if hook is self), None)
 
     # -- values of a Lightning Logger --------------------------------------------------------
 
@@ -321,15 +354,6 @@ class LoggerHook(Hook):
         """Return an empty line at the present place, and the step of its values."""
         line = Line.of(runner, {}, {}, by_epoch=self.by_epoch)
         return dataclasses.replace(line, rates={}, is_given=True), self.get_iter(runner)
-
-    def _add_to_file(self, file: CheckpointFile) -> None:
-        """Log kept values, unless the run resumed from the file comes to their place again."""
-        super()._add_to_file(file)
-        if self._given is not None and file.is_whole:
-            runner = Driver.of(file.trainer).runner
-            self._write_earlier(runner)
-            if not self._comes_again(runner):
-                self._write_given(runner)
 
     def _comes_again(self, runner: Runner) -> bool:
         """Whether a run resumed from a file of this moment comes to the present place again."""

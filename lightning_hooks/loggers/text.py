@@ -308,6 +308,7 @@ class TextLoggerHook(LoggerHook):
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Read the sizes of the text files."""
+        super()._take_from_file(file)
         if file.resumes:
             self._resumed = file.own_part.get("text_logs", {})
 

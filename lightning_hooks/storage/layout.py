@@ -127,6 +127,7 @@ LAYOUT: dict[str, Any] = {
                 }
             ]
         ],
+        "results?": [{"*": float | int}],
         "metrics?": [[concatenation]],
         "logged?": [str],
         "rng?": [rank_state],

@@ -60,7 +60,8 @@ class RunState:
     log_buffer     the values of every rank's steps that are not averaged yet
     =============  =======================================================================
 
-    The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
+    The others of this part: ``results`` (:mod:`lightning_hooks.loggers.base`), ``text_logs``
+    (:mod:`lightning_hooks.loggers.text`), ``trackers``
     (:mod:`lightning_hooks.loggers.trackers.base`), ``watch`` (:mod:`lightning_hooks.hooks.watch`),
     ``skips`` (:mod:`lightning_hooks.hooks.invalid_loss.skip_step`), ``buffers``
     (``hook_buffers.py``), ``hooks`` (``hook_states.py``) and ``averages``

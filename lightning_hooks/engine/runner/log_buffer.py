@@ -121,6 +121,8 @@ class LogBuffer:
         """The values written or logged of late, until Lightning's callbacks get them."""
         self.output = Output(news=self.news)
         self._logged = 0  # the number of the last write before the last line
+        self.loaded = 0
+        """The number of the last write of :meth:`load_state_dict`."""
         self._iterations: dict[str, list[int]] = {}
         self.ready = False
         self.line: Line | None = None  # shown by a logger
@@ -331,6 +333,7 @@ class LogBuffer:
                 self.n_history[key] = group["counts"].tolist()
                 self._iterations[key] = [i + shift for i in group["iterations"].tolist()]
         self.output.update(state["output"])
+        self.loaded = self.output.number
         self.output.averages = {*state["averages"]} & self.output.keys()
         self.loss_names = frozenset(state.get("loss_names", ()))
         self.ready = state["ready"]

@@ -565,6 +565,7 @@ class TrackerHook(LoggerHook):
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Read the run of the tracker in the same place."""
+        super()._take_from_file(file)
         if file.resumes:
             name, hooks = self._writer_class.name, callbacks_of(file.trainer)
             same = [h for h in hooks if isinstance(h, TrackerHook) and h._writer_class.name == name]
