@@ -136,10 +136,11 @@ class TimeLimitHook(Hook):
         if left > 0:
             return
         self._stops_at = done
+        rest = left + reserve
         runner.logger.info(
-            "TimeLimitHook: %.2f hours of the job are over in %.0f s: the run ends after %d "
+            "TimeLimitHook: %.2f hours of the job are over%s: the run ends after %d "
             'iterations. To go on write trainer.fit(..., ckpt_path="last")',
-            *(self.seconds / 3600, left + reserve, done),
+            *(self.seconds / 3600, f" in {rest:.0f} s" if rest > 0 else "", done),
         )
         for hook in _checkpoint_hooks(runner):
             hook.save_after_iter(runner)

@@ -50,7 +50,8 @@ def average_checkpoints(
     Raises:
         TypeError: unless the paths are a list of paths.
         ValueError: for fewer than two files, for files with other keys, shapes or kinds of
-            numbers, with the names of both, and for another ending of ``out``.
+            numbers, with the names of both, for another ending of ``out``, and for an ``out`` that
+            is one of the files.
         ImportError: for ``.safetensors`` without the package.
         FileNotFoundError: for a missing file.
         RuntimeError: for a damaged file.
@@ -73,6 +74,8 @@ def average_checkpoints(
         raise ValueError(f"an average needs at least two files, got {names}")
     if out is not None:
         weights.check_ending(os.fspath(out), "average_checkpoints()")
+        if os.path.realpath(files.plain(os.fspath(out))) in map(os.path.realpath, names):
+            raise ValueError(f"out={os.fspath(out)!r} is one of the files to average")
     sums: dict[str, torch.Tensor] = {}
     state: dict[str, Any] = {}
     for number, name in enumerate(names):

@@ -98,6 +98,16 @@ def test_a_limit_without_a_checkpoint_hook_is_told(
     assert "ends the run without a file" in caplog.text
 
 
+def test_a_limit_that_is_over_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, clock: Clock, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lightning_hooks"), "propagate", True)
+    clock.now = 4000.0
+    with pytest.raises(TimeLimitReached):
+        fit(tmp_path, TimeLimitHook(hours=1), CheckpointHook(), module=NoValidation)
+    assert "1.00 hours of the job are over: the run ends after" in caplog.text
+
+
 @pytest.mark.parametrize("given", [{}, {"hours": 1, "minutes": 1}, {"hours": 0}, {"hours": "pbs"}])
 def test_a_wrong_limit_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="hours"):

@@ -94,6 +94,15 @@ def test_files_of_other_models_are_refused(
         average_checkpoints(paths)
 
 
+def test_the_mean_does_not_replace_one_of_its_files(folder: Path) -> None:
+    paths = [folder / f"epoch_{n}.pth" for n in (3, 4)]
+    before = paths[1].read_bytes()
+    for out in (paths[1], folder / "latest.pth", f"{folder}/../{folder.name}/epoch_3.pth"):
+        with pytest.raises(ValueError, match="is one of the files to average"):
+            average_checkpoints(paths, out)
+    assert paths[1].read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
