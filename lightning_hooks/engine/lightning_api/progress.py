@@ -324,21 +324,19 @@ def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:
         checkpoint: Lightning's dict, as read from the file, changed.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
-    batches, epochs = (loops.get(f"{of}_progress", {}) for of in ("epoch_loop.batch", "epoch"))
-    present = epochs.get("current", {})
-    if present.get("processed") != present.get("ready"):  # the last batch has not ended
-        for counts in (batches[name] for name in ("total", "current") if name in batches):
-            counts["completed"] = counts.get("processed", 0)
+    batches = loops.get("epoch_loop.batch_progress", {})
+    for counts in (batches[name] for name in ("total", "current") if name in batches):
+        counts["completed"] = counts.get("processed", 0)
     batches["is_last_batch"] = True  # to Lightning not, where a limit exceeds the pass's length
-    for counts in epochs.values():
+    for counts in loops.get("epoch_progress", {}).values():
         counts["processed"] = counts.get("completed", 0)
 
 
 def close_skipped_batches(checkpoint: dict[str, Any]) -> int:
-    """Count the batches at which the module has skipped the rest of earlier epochs as done.
+    """Count the batches at which the module has skipped the rest of an epoch as done.
 
-    Lightning leaves them open in its totals, and finds in these whether a file was written at the
-    end of a batch: the resumed run would repeat that batch.
+    Lightning leaves them open, and finds by open batches where a file was written: the resumed run
+    would repeat a batch.
 
     Args:
         checkpoint: Lightning's dict, as read from the file, changed.
@@ -351,7 +349,9 @@ def close_skipped_batches(checkpoint: dict[str, Any]) -> int:
     if counts is None:
         return 0
     total, current = counts["total"], counts["current"]
-    done = total["completed"]
+    epochs, done = loops["epoch_progress"]["current"], total["completed"]
+    if epochs["processed"] == epochs["started"]:  # between epochs
+        current.update(dict.fromkeys(current, current["completed"]))
     for name in ("started", "processed", "completed"):
         total[name] = total["ready"] - current["ready"] + current[name]
     return int(total["completed"] - done)

@@ -116,7 +116,19 @@ class LrUpdaterHook(Updater):
             param_groups.check_per_group("base_lr", base_lr)
         self._given_base = base_lr
         if total is not None and type(self).get_lr is LrUpdaterHook.get_lr:
-            self.get_lr = self._get_lr_in_own_length  # type: ignore[method-assign]
+            self.get_lr = self._get_lr_in_length  # type: ignore[method-assign]
+
+    def before_run(self, runner: Runner) -> None:
+        """Read the bases, and check the schedule."""
+        super().before_run(runner)
+        module = getattr(runner, "module", None)  # none for a schedule drawn without a run
+        steps_itself = module is not None and not module.automatic_optimization
+        if (
+            steps_itself
+            and runner.trainer.max_steps >= 0
+            and type(self).get_lr is LrUpdaterHook.get_lr
+        ):
+            self.get_lr = self._get_lr_in_length  # type: ignore[method-assign]
 
     def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return ``base_lr``, or the ``initial_lr`` of each group."""
@@ -140,8 +152,8 @@ class LrUpdaterHook(Updater):
             return self._value(base_lr, runner.epoch, runner.max_epochs)
         return self._value(base_lr, runner.iter, runner.max_iters)
 
-    def _get_lr_in_own_length(self, runner: Runner, base_lr: float) -> float:
-        """Return the rate of a group of a hook with ``total=...``, without warm-up."""
+    def _get_lr_in_length(self, runner: Runner, base_lr: float) -> float:
+        """Return :meth:`get_lr` with ``total=...``, or in a run that may outlast its length."""
         return self._value(base_lr, *self._progress(runner))
 
     def get_regular_lr(self, runner: Runner) -> Values:

@@ -409,12 +409,25 @@ class Updater(Hook):
         return total
 
     def _progress(self, runner: Runner) -> tuple[int, int | None]:
-        """Return the position in the run and the length of the run, in the policy's unit."""
+        """Return the position in the run and the length of the run, in the policy's unit.
+
+        A run that is longer than was known stays at the end of a policy that needs the length.
+        """
         if self.by_epoch:
             position, total = runner.epoch, runner.max_epochs
         else:
             position, total = runner.iter, runner.max_iters
-        if self._own_total is None or isinstance(runner, PolicyRunner):
+        if isinstance(runner, PolicyRunner):
+            return position, total
+        if self._needs_length and total is not None and position > total:
+            unit = "epoch" if self.by_epoch else self._iteration_unit
+            runner.warn_once(
+                f"{type(self).__name__} stays where it ends: the run goes on after its {total} "
+                f"{unit}s. By iteration, max_steps is taken for a step of each optimizer in every "
+                "batch; where the module makes fewer, by_step=True counts steps"
+            )
+            position = total
+        if self._own_total is None:
             return position, total
         return self._own_window(position, total)
 

@@ -245,9 +245,15 @@ def test_module_that_skips_the_rest_of_an_epoch(tmp_path: Path) -> None:
     assert [c[2] for c in recorder.calls if c[0] == "after_train_iter"] == [0, 1, 2, 3]
 
 
-def test_a_run_goes_on_after_an_epoch_that_the_module_has_cut_short(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [{}, {"max_steps": 9}], ids=["epochs", "steps"])
+def test_a_run_goes_on_after_an_epoch_that_the_module_has_cut_short(
+    limit: dict[str, int], tmp_path: Path
+) -> None:
+    begun: list[tuple[int, int]] = []
+
     class Module(NoValidation):
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            begun.append((self.current_epoch, batch_idx))
             return -1 if batch_idx == 2 else None
 
     class Iterations(Hook):
@@ -265,7 +271,9 @@ def test_a_run_goes_on_after_an_epoch_that_the_module_has_cut_short(tmp_path: Pa
     records = [json.loads(text) for text in log.read_text().splitlines()]
     lines = [record for record in records if record.get("mode") == "train"]
     assert [(record["epoch"], record["iter"]) for record in lines] == [(1, 2), (2, 2), (3, 2)]
-    fit(tmp_path, rest, module=Module(), max_epochs=3, ckpt_path=path)
+    begun.clear()
+    fit(tmp_path, rest, module=Module(), max_epochs=3, ckpt_path=path, **limit)
+    assert begun == [(2, 0), (2, 1), (2, 2)]
     assert rest.seen == [moment for moment in whole.seen if moment[0] == 2]  # type: ignore[attr-defined]
 
 

@@ -25,6 +25,8 @@ from lightning_hooks import (
     LinearAnnealingMomentumUpdaterHook,
     LrUpdaterHook,
     OneCycleLrUpdaterHook,
+    PhasesLrUpdaterHook,
+    PolyLrUpdaterHook,
     StepLrUpdaterHook,
     StepMomentumUpdaterHook,
     YOLOXLrUpdaterHook,
@@ -164,6 +166,23 @@ def test_a_module_that_steps_by_itself_needs_max_steps(tmp_path: Path) -> None:
     step = StepLrUpdaterHook(step=[2], by_epoch=False, by_step=True)  # needs no length
     found = rates(tmp_path, step, module=Manual(), batches=6)
     assert found == [1, 1, 1, 1, 0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("hook", "end"),
+    [
+        (PolyLrUpdaterHook(power=0.9, min_lr=0.25, by_epoch=False), 0.25),
+        (CosineAnnealingLrUpdaterHook(min_lr=0.5, by_epoch=False), 0.5),
+        (PhasesLrUpdaterHook([{"policy": "LinearAnnealing", "min_lr": 0.5}], by_epoch=False), 0.5),
+    ],
+    ids=["poly", "cosine", "phases"],
+)
+def test_a_schedule_stays_where_it_ends_if_the_module_makes_fewer_steps(
+    hook: Any, end: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = rates(tmp_path, hook, module=Manual(), batches=10, max_steps=4)
+    assert found[4:] == [end] * 4
+    assert caplog.text.count("stays where it ends: the run goes on after its 4 iterations") == 1
 
 
 class Overflows(L.LightningModule):
