@@ -143,7 +143,7 @@ def check_python_lists(user: str, values: Iterable[object]) -> None:
             )
 
 
-def check_names(user: str, given: Iterable[str], known: Collection[str]) -> None:
+def check_names(user: str, given: Iterable[object], known: Collection[str]) -> None:
     """Raise for an unknown argument, in Python's words and with a did-you-mean hint.
 
     >>> check_names("EMAHook", ["momentm"], ["interval", "momentum"])
@@ -158,8 +158,10 @@ Known: interval, momentum
             raise TypeError(f"{user}() got an unexpected keyword argument {name!r}; {advice}")
 
 
-def _instead(user: str, name: str, known: Collection[str], value: object) -> str:
-    """Return what to write instead of an unknown argument."""
+def _instead(user: str, name: object, known: Collection[str], value: object) -> str:
+    """Return what to write instead of an unknown argument; the keys of a config may be no text."""
+    if not isinstance(name, str):
+        return suggest(name, known, f"help({user})")
     if name in NOT_NEEDED:
         return f"leave it out: {NOT_NEEDED[name]}"
     if name == "priority":  # among the arguments in mmcv's configs

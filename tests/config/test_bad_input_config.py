@@ -54,6 +54,7 @@ def configs(draw: Any) -> tuple[dict[str, Any], str]:
 
 
 @tries(100, data_file=True)
+@example(({**GOOD, "runner": {1: 2}}, "runner"))
 @example(({**GOOD, "workflow": np.int64(2)}, "workflow"))  # numpy compares the value item by item
 @example(({**GOOD, "total_epochs": torch.zeros(2)}, "total_epochs"))
 @given(configs())
