@@ -352,8 +352,8 @@ def close_skipped_batches(checkpoint: dict[str, Any]) -> int:
     epochs, done = loops["epoch_progress"]["current"], total["completed"]
     if epochs["processed"] == epochs["started"]:  # between epochs
         current.update(dict.fromkeys(current, current["completed"]))
-    for name in ("started", "processed", "completed"):
-        total[name] = total["ready"] - current["ready"] + current[name]
+    earlier = total["processed"] - current["processed"]  # a batch cut by an error is not processed
+    total.update({name: earlier + count for name, count in current.items()})
     return int(total["completed"] - done)
 
 

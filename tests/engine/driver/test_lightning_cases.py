@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, LearningRateFinder
+from lightning.pytorch.callbacks import Callback, LearningRateFinder, ModelCheckpoint
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import CheckpointHook, Hook, HookAdapter, IterTimerHook, TextLoggerHook
@@ -298,6 +298,40 @@ def test_a_run_goes_on_within_an_epoch_after_one_that_the_module_has_cut_short(
     losses, lines = run("whole")
     rest = run("rest", ckpt_path=tmp_path / "whole" / f"iter_{cut}.pth")
     assert rest == (losses[cut:], lines[cut // 2 :])
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch")
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+def test_a_batch_that_an_error_has_cut_in_a_fit_without_hooks_is_not_counted(
+    tmp_path: Path,
+) -> None:
+    class Failing(NoValidation):
+        fails = True
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if self.fails and batch_idx == 2:
+                raise RuntimeError("cut")
+            return super().training_step(batch, batch_idx)
+
+    class SaveAtError(Callback):
+        def on_exception(self, trainer: Any, *args: Any) -> None:
+            trainer.save_checkpoint(tmp_path / "cut.ckpt")
+
+    def train(**options: Any) -> None:
+        saving = ModelCheckpoint(tmp_path / "whole", filename="{epoch}", save_top_k=-1)
+        callbacks = [SaveAtError(), saving]
+        trainer = make_trainer(
+            tmp_path, callbacks=callbacks, enable_checkpointing=True, max_epochs=2
+        )
+        trainer.fit(Failing(), make_loader(4), **options)
+
+    with pytest.raises(RuntimeError, match="cut"):
+        train()
+    Failing.fails = False
+    train(ckpt_path=tmp_path / "cut.ckpt")
+    recorder = Recorder()
+    fit(tmp_path, recorder, max_epochs=3, ckpt_path=tmp_path / "whole" / "epoch=1.ckpt")
+    assert recorder.calls[0][:3] == ("before_run", 2, 8)
 
 
 @pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
